@@ -1,0 +1,1 @@
+"""The HyMCache Kubernetes API: one pydantic model per kind."""

@@ -1,0 +1,1 @@
+"""The kubelet DRA plugin: attaches regions to a node and injects them into pods."""

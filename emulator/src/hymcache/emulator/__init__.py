@@ -1,0 +1,1 @@
+"""A CXL memory appliance in one process."""
