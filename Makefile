@@ -21,9 +21,13 @@ lint: ## style, layers, generated files, budgets
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) lint-imports
+	$(RUN) python tools/gen.py --check
 	cargo fmt --all --check
 	cargo clippy --all-targets --quiet -- -D warnings
 	$(RUN) python tools/tidy.py
+
+gen: ## write the generated files: CRDs, access rules, reference
+	$(RUN) python tools/gen.py
 
 types: ## mypy strict
 	$(RUN) mypy
