@@ -1,1 +1,27 @@
-//! Placeholder until the crate's first module lands.
+//! Copy kernels of `HyMCache`: one pass that moves bytes and computes their CRC32C.
+//!
+//! Copying KV pages into and out of a region is the product's hot path, and every byte read back is verified.
+//! Which code does both fastest depends on the CPU and the memory behind the mapping, so this crate offers several
+//! *kernels* with one contract ([`Kernel`]) and a way to choose between them by measurement.
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | [`line`] | cache lines: flush, write back, invalidate, fences |
+//! | [`kernel`] | the contract and the list of kernels this CPU can run |
+//! | [`crc`] | CRC32C arithmetic: shift, combine |
+//!
+//! CRC here is always CRC32C (Castagnoli, RFC 3720 appendix B.4) in its finished form: `0` starts a message and
+//! `f(f(0, a), b)` is the CRC of `a || b`.
+//!
+//! Unsafe code lives in `line`, `portable` and `x86`; nothing here allocates, faults pages in, or calls the kernel.
+
+mod answers;
+pub mod crc;
+pub mod kernel;
+pub mod line;
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use crc::{crc_combine, crc32c};
+pub use kernel::{Dropped, Kernel, by_id, dropped, kernels, portable};
