@@ -38,7 +38,7 @@ fmt: ## format Python and Rust
 	cargo fmt --all
 
 # --- tests -----------------------------------------------------------------------------------------------------------
-.PHONY: check test test-unit test-rust
+.PHONY: check test test-unit test-rust test-controlplane
 check: ## inner loop: lint, types, unit and Rust tests
 	python3 tools/stages.py install lint types test-unit test-rust
 
@@ -50,3 +50,7 @@ test-unit: ## Python tests of every distribution
 
 test-rust: ## Rust tests
 	cargo test --workspace --release --quiet
+
+test-controlplane: ## operator, plugin and policies against a real API server and scheduler, no cluster
+	e2e/tools/build.py control-plane > /dev/null
+	$(PYTEST) -m "controlplane and not engine and not gpu" e2e/controlplane operator dra-plugin

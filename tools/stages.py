@@ -51,6 +51,7 @@ STAGES = (
     Stage("types", "mypy strict", 4, ("install",)),
     Stage("test-unit", "Python tests of every distribution", 12, ("install",)),
     Stage("test-rust", "Rust tests: protocol, adversary, kernels", 15, ("install",)),
+    Stage("test-controlplane", "operator and plugin on a real API server and scheduler", 30, ("install",)),
 )
 BY_NAME = {stage.target: stage for stage in STAGES}
 
