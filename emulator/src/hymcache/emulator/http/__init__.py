@@ -1,0 +1,1 @@
+"""The HTTP front: authentication, faults, errors, and the application that carries Redfish and the admin API."""
