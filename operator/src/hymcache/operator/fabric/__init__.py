@@ -1,0 +1,1 @@
+"""Fabric managers: one port, one backend per way to speak to them."""
