@@ -42,13 +42,14 @@ class FabricError(Exception):
 
 @dataclass(frozen=True)
 class Blade:
-    """One memory appliance as inventoried. `hosts` are the hosts with a cable to it."""
+    """One memory appliance as inventoried. `hosts` have a cable to it; `hosts_down` are those whose link is down."""
 
     name: str
     id: str
     bytes: int
     granule_bytes: int
     hosts: frozenset[HostKey]
+    hosts_down: frozenset[HostKey] = frozenset()
     health: Literal["OK", "Warning", "Critical", "Unknown"] = "Unknown"
     media: str | None = None
     coherence: str | None = None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from hymcache.operator.fabric.port import (
     Capabilities,
@@ -34,6 +34,7 @@ from hymcache.operator.fabric.redfish.tree import (
     members,
     optional,
     read_layout,
+    resolve,
 )
 
 T = TypeVar("T")
@@ -55,6 +56,16 @@ class Reading(Generic[T]):
 
     seen: Seen
     value: T | None = None
+
+
+def _ref(path: str) -> dict[str, str]:
+    return {"@odata.id": path}
+
+
+def _hosts(layout: Layout, connection: Link) -> set[HostKey]:
+    """Hosts that a connection names."""
+    ends = (resolve(end, layout.hosts) for end in connection.initiators)
+    return {layout.hosts[end] for end in ends if end in layout.hosts}
 
 
 class RedfishFabric:
@@ -128,14 +139,15 @@ class RedfishFabric:
                 f"reaches blade {region.blade}, "
                 "found none; check the cabling and the host's entry in the fabric manager",
             )
-        body: dict[str, Any] = {
+        chunk = chunk_of(region.handle, await self._http.get(region.handle))
+        links = {"InitiatorEndpoints": [_ref(initiator)]}
+        if chunk is not None and chunk.targets:
+            links["TargetEndpoints"] = [_ref(path) for path in chunk.targets]
+        body = {
             "Name": f"{region.name}.{host}",
             "ConnectionType": "Memory",
-            "MemoryChunkInfo": [{"AccessCapabilities": ["Read", "Write"], "MemoryChunk": {"@odata.id": region.handle}}],
-            "Links": {
-                "InitiatorEndpoints": [{"@odata.id": initiator}],
-                **({"TargetEndpoints": [{"@odata.id": path} for path in domain.targets]} if domain.targets else {}),
-            },
+            "MemoryChunkInfo": [{"AccessCapabilities": ["Read", "Write"], "MemoryChunk": _ref(region.handle)}],
+            "Links": links,
         }
         collection = next((c for c in layout.connections if initiator.startswith(c.rsplit("/", 1)[0] + "/")), None)
         where = collection or layout.connections[0]
@@ -144,7 +156,8 @@ class RedfishFabric:
             found = await self._links(region.handle, host)
             return Reading(Seen.DONE, value=True) if found else Reading(Seen.OPEN)
 
-        await self._reach(f"attach {region.name} to host {host}", look, lambda: self._http.write("POST", where, body))
+        what = f"attach {region.name} to host {host}"
+        await self._reach(what, look, lambda: self._http.write("POST", where, body), full=Fault.REFUSED)
         return await self._identity(domain, region)
 
     async def detach(self, region: Region, host: HostKey) -> None:
@@ -160,9 +173,9 @@ class RedfishFabric:
         async def write() -> Outcome:
             outcome = Outcome(404, "nothing to disconnect")
             for connection in await self._links(region.handle, host):
-                others = [path for path in connection.initiators if layout.hosts.get(path) != host]
+                others = [end for end in connection.initiators if layout.hosts.get(resolve(end, layout.hosts)) != host]
                 if others:
-                    patch = {"Links": {"InitiatorEndpoints": [{"@odata.id": path} for path in others]}}
+                    patch = {"Links": {"InitiatorEndpoints": [_ref(path) for path in others]}}
                     outcome = await self._http.write("PATCH", connection.path, patch)
                 else:
                     outcome = await self._http.write("DELETE", connection.path)
@@ -192,12 +205,9 @@ class RedfishFabric:
     async def list_regions(self) -> list[Region]:
         """Every chunk of every domain."""
         layout = await self._known()
-        hosts = self._hosts_by_chunk(layout, await self._connections())
-        return [
-            self._as_region(domain, chunk, hosts)
-            for domain in layout.domains.values()
-            for chunk in await self._chunks(domain)
-        ]
+        found = [(domain, chunk) for domain in layout.domains.values() for chunk in await self._chunks(domain)]
+        connections = await self._connections()
+        return [self._as_region(layout, domain, chunk, connections) for domain, chunk in found]
 
     async def fence(self, host: HostKey, prefix: str) -> list[str]:
         """Detach the host from every region with the prefix."""
@@ -209,11 +219,17 @@ class RedfishFabric:
         return fenced
 
     async def _reach(
-        self, what: str, look: Callable[[], Awaitable[Reading[T]]], write: Callable[[], Awaitable[Outcome]]
+        self,
+        what: str,
+        look: Callable[[], Awaitable[Reading[T]]],
+        write: Callable[[], Awaitable[Outcome]],
+        *,
+        full: Fault = Fault.NO_CAPACITY,
     ) -> T:
         """Read, write, read ... until the reading says DONE.
 
         The reading decides even when the write failed (500 but done) and even when it succeeded (200 and nothing).
+        `full` is what a "no more room" answer means here.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.settings.task_timeout_seconds
@@ -232,12 +248,12 @@ class RedfishFabric:
             await asyncio.sleep(pauses[writes])
             outcome = await write()
             writes += 1
-        raise self._failure(what, outcome, writes)
+        raise self._failure(what, outcome, writes, full)
 
-    def _failure(self, what: str, outcome: Outcome, writes: int) -> FabricError:
+    def _failure(self, what: str, outcome: Outcome, writes: int, full: Fault) -> FabricError:
         text = f"{what} on {self.settings.endpoint}: tried {writes} times, last answer {outcome.message}"
         if outcome.capacity:
-            return FabricError(Fault.NO_CAPACITY, f"{text}; ask for less, or free regions of the blade")
+            return FabricError(full, f"{text}; ask for less, or free regions of the blade")
         if outcome.status == 412:
             return FabricError(Fault.DEPOSED, f"{text}; another operator leads now")
         if outcome.status in {401, 403}:
@@ -269,7 +285,7 @@ class RedfishFabric:
     async def _chunks(self, domain: Domain) -> list[Chunk]:
         """Every chunk of a domain. The collection must be there: an empty answer here would mean lost regions."""
         collection = await self._http.get(domain.chunks)
-        chunks = [chunk_of(path, document) for path, document in await members(self._http, collection)]
+        chunks = [chunk_of(path, document) for path, document in await members(self._http, domain.chunks, collection)]
         found = [chunk for chunk in chunks if chunk is not None]
         self._paths.update({chunk.name: chunk.path for chunk in found})
         return found
@@ -305,32 +321,23 @@ class RedfishFabric:
         layout = await self._known()
         found: list[Link] = []
         for path in layout.connections:
-            documents = await members(self._http, await optional(self._http, path))
+            documents = await members(self._http, path, await optional(self._http, path))
             found += [link_of(place, document) for place, document in documents]
-        return found
+        known = self._paths.values()
+        return [replace(one, chunks=frozenset(resolve(chunk, known) for chunk in one.chunks)) for one in found]
 
     async def _links(self, chunk: str, host: HostKey) -> list[Link]:
-        hosts = (await self._known()).hosts
-        ours = [connection for connection in await self._connections() if chunk in connection.chunks]
-        return [connection for connection in ours if any(hosts.get(path) == host for path in connection.initiators)]
-
-    @staticmethod
-    def _hosts_by_chunk(layout: Layout, connections: list[Link]) -> dict[str, set[HostKey]]:
-        hosts: dict[str, set[HostKey]] = {}
-        for connection in connections:
-            keys = {layout.hosts[path] for path in connection.initiators if path in layout.hosts}
-            for chunk in connection.chunks:
-                hosts.setdefault(chunk, set()).update(keys)
-        return hosts
+        """Connections that let `host` use `chunk`."""
+        layout = await self._known()
+        return [one for one in await self._connections() if chunk in one.chunks and host in _hosts(layout, one)]
 
     async def _region(self, domain: Domain, chunk: Chunk) -> Region:
-        layout = await self._known()
-        return self._as_region(domain, chunk, self._hosts_by_chunk(layout, await self._connections()))
+        return self._as_region(await self._known(), domain, chunk, await self._connections())
 
     @staticmethod
-    def _as_region(domain: Domain, chunk: Chunk, hosts: dict[str, set[HostKey]]) -> Region:
-        connected = frozenset(hosts.get(chunk.path, set()))
-        return Region(chunk.name, domain.blade.name, chunk.bytes, connected, chunk.path)
+    def _as_region(layout: Layout, domain: Domain, chunk: Chunk, connections: list[Link]) -> Region:
+        hosts = {host for one in connections if chunk.path in one.chunks for host in _hosts(layout, one)}
+        return Region(chunk.name, domain.blade.name, chunk.bytes, frozenset(hosts), chunk.path)
 
     async def _identity(self, domain: Domain, region: Region) -> Identity:
         if self.settings.emulated:

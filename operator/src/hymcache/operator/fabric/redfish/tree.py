@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,7 +16,8 @@ MIB = 1 << 20
 ROOT = "/redfish/v1/"
 HOSTS_PER_REGION_MAX = 256
 GONE_STATES = frozenset({"Absent", "Disabled"})
-BUSY_STATES = frozenset({"Starting", "Updating", "Deferring", "Quiesced", "InTest"})
+BUSY_STATES = frozenset({"Starting", "Updating", "Deferring", "Quiesced", "InTest", "UnavailableOffline"})
+"""A chunk that is being made or scrubbed: it holds its bytes, and will change by itself."""
 
 
 def link(value: Any) -> str:
@@ -28,6 +29,15 @@ def child(parent: str, value: Any, name: str) -> str:
     """Where `name` below `parent` is: the advertised link if it really lies below the parent, else the path by rule."""
     advertised = link(value)
     return advertised if advertised.startswith(parent.rstrip("/") + "/") else f"{parent.rstrip('/')}/{name}"
+
+
+def resolve(reference: str, known: Collection[str]) -> str:
+    """A reference as one of the `known` paths, when an aggregator cut its middle out: only root and name are left."""
+    root, _, name = reference.rstrip("/").rpartition("/")
+    if root != ROOT.rstrip("/"):
+        return reference
+    same = [path for path in known if path.rsplit("/", 1)[-1] == name]
+    return same[0] if len(same) == 1 else reference
 
 
 def blade_name(chassis: str, domain: str) -> str:
@@ -43,8 +53,6 @@ class Domain:
     blade: Blade
     chunks: str
     """Path of its MemoryChunks."""
-    targets: tuple[str, ...] = ()
-    """Paths of the target endpoints that lead to it, where the service tells."""
     initiators: dict[HostKey, str] = field(default_factory=dict)
     """Per cabled host the endpoint to connect: a host has one for each of its root ports."""
 
@@ -69,7 +77,9 @@ class Chunk:
     name: str
     bytes: int
     state: Literal["ready", "busy"]
-    logical_devices: tuple[str, ...]
+    logical_devices: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    """Paths of the target endpoints that lead to it, where the service tells."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +101,13 @@ async def optional(http: Transport, path: str) -> dict[str, Any]:
         raise
 
 
-async def members(http: Transport, collection: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Path and document of each member; one that went away between the two reads is left out."""
-    paths = [link(member) for member in collection.get("Members", [])]
-    documents = await asyncio.gather(*(optional(http, path) for path in paths if path))
-    return [(path, document) for path, document in zip([p for p in paths if p], documents, strict=True) if document]
+async def members(http: Transport, path: str, collection: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Path and document of each member of the collection at `path`; one that went away meanwhile is left out."""
+    names = [link(member).rstrip("/").rsplit("/", 1)[-1] for member in collection.get("Members", [])]
+    links = zip(names, collection.get("Members", []), strict=True)
+    paths = [child(path, member, name) for name, member in links if name]
+    documents = await asyncio.gather(*(optional(http, place) for place in paths))
+    return [(place, document) for place, document in zip(paths, documents, strict=True) if document]
 
 
 def _health(status: dict[str, Any]) -> Literal["OK", "Warning", "Critical", "Unknown"]:
@@ -141,9 +153,12 @@ def chunk_of(path: str, document: dict[str, Any]) -> Chunk | None:
     size = document.get("MemoryChunkSizeMiB")
     if state in GONE_STATES or not isinstance(size, int):
         return None
-    devices = tuple(link(d) for d in (document.get("Links") or {}).get("CXLLogicalDevices", []) if link(d))
+    links = document.get("Links") or {}
+    devices, targets = (
+        tuple(filter(None, map(link, links.get(key, [])))) for key in ("CXLLogicalDevices", "Endpoints")
+    )
     busy = state in BUSY_STATES
-    return Chunk(path, str(document.get("Name", "")), size * MIB, "busy" if busy else "ready", devices)
+    return Chunk(path, str(document.get("Name", "")), size * MIB, "busy" if busy else "ready", devices, targets)
 
 
 def link_of(path: str, document: dict[str, Any]) -> Link:
@@ -159,6 +174,7 @@ class _Endpoints:
     def __init__(self) -> None:
         self.hosts: dict[str, HostKey] = {}
         self.spelling: dict[HostKey, str] = {}
+        self.down: set[str] = set()
         self.targets: list[tuple[str, str]] = []
         self.zones: list[frozenset[str]] = []
 
@@ -167,27 +183,35 @@ class _Endpoints:
             key = HostKey(system_uuid_key(uuid))
             self.hosts[path] = key
             self.spelling.setdefault(key, uuid)
+            if (document.get("Status") or {}).get("State", "Enabled") != "Enabled":
+                self.down.add(path)
         if _role(document, "Target"):
             entities = document.get("ConnectedEntities", [])
             self.targets += [(path, link(entity.get("EntityLink"))) for entity in entities]
 
-    def of_chassis(self, chassis: str) -> tuple[tuple[str, ...], dict[HostKey, str]]:
-        """Target endpoints of a chassis, and per host an initiator in a zone with one; without zones every one is."""
-        targets = tuple(sorted({path for path, entity in self.targets if entity.startswith(chassis.rstrip("/") + "/")}))
-        zones = [zone for zone in self.zones if zone & set(targets)]
-        reachable = sorted(path for path in self.hosts if not zones or any(path in zone for zone in zones))
-        return targets, {self.hosts[path]: path for path in reversed(reachable)}
+    def of_chassis(self, chassis: str) -> dict[HostKey, str]:
+        """Per host an initiator that shares a zone with a target of the chassis; without such a zone every one does.
+
+        An initiator whose link is up comes before one whose link is down.
+        """
+        targets = {path for path, entity in self.targets if entity.startswith(chassis.rstrip("/") + "/")}
+        zones = [zone for zone in self.zones if zone & targets]
+        reachable = [path for path in self.hosts if not zones or any(path in zone for zone in zones)]
+        best: dict[HostKey, str] = {}
+        for path in sorted(reachable, key=lambda path: (path in self.down, path)):
+            best.setdefault(self.hosts[path], path)
+        return best
 
 
 async def _endpoints(http: Transport, fabrics: list[tuple[str, dict[str, Any]]]) -> _Endpoints:
     found = _Endpoints()
     for path, fabric in fabrics:
         collection = await optional(http, child(path, fabric.get("Endpoints"), "Endpoints"))
-        for endpoint, document in await members(http, collection):
+        for endpoint, document in await members(http, child(path, fabric.get("Endpoints"), "Endpoints"), collection):
             found.add(endpoint, document)
         if fabric.get("Zones"):
             zones = await optional(http, child(path, fabric.get("Zones"), "Zones"))
-            for _, zone in await members(http, zones):
+            for _, zone in await members(http, child(path, fabric.get("Zones"), "Zones"), zones):
                 found.zones.append(frozenset(link(e) for e in (zone.get("Links") or {}).get("Endpoints", [])))
     return found
 
@@ -195,11 +219,11 @@ async def _endpoints(http: Transport, fabrics: list[tuple[str, dict[str, Any]]])
 async def _chassis_domains(http: Transport, path: str, chassis: dict[str, Any], ends: _Endpoints) -> list[Domain]:
     if not chassis.get("MemoryDomains"):
         return []
-    collection = await optional(http, child(path, chassis.get("MemoryDomains"), "MemoryDomains"))
+    where = child(path, chassis.get("MemoryDomains"), "MemoryDomains")
     domains = []
-    for domain_path, domain in await members(http, collection):
+    for domain_path, domain in await members(http, where, await optional(http, where)):
         size = domain.get("MemorySizeMiB")
-        targets, initiators = ends.of_chassis(path)
+        initiators = ends.of_chassis(path)
         if not domain.get("AllowsMemoryChunkCreation") or not isinstance(size, int):
             continue
         oem = _oem(chassis, domain)
@@ -212,15 +236,16 @@ async def _chassis_domains(http: Transport, path: str, chassis: dict[str, Any], 
             bytes=size * MIB,
             granule_bytes=int(step) * MIB,
             hosts=frozenset(initiators),
+            hosts_down=frozenset(host for host, end in initiators.items() if end in ends.down),
             health=_health(domain.get("Status") or chassis.get("Status") or {}),
             media=oem.get("Media"),
             coherence=oem.get("Coherence"),
-            max_hosts=_positive(oem.get("MaxHosts")),
+            max_hosts=_positive(oem.get("MaxHostsPerChunk")),
             regions_max=_positive(oem.get("MaxRegions")),
             power_epoch=oem.get("PowerEpoch") if isinstance(oem.get("PowerEpoch"), int) else None,
         )
         chunks = child(domain_path, domain.get("MemoryChunks"), "MemoryChunks")
-        domains.append(Domain(blade, chunks, targets, initiators))
+        domains.append(Domain(blade, chunks, initiators))
     return domains
 
 
@@ -231,8 +256,9 @@ async def read_layout(http: Transport) -> Layout:
         FabricError: something that must be there could not be read; nothing partial is returned.
     """
     root = await http.get(ROOT)
-    fabrics = await members(http, await http.get(child(ROOT, root.get("Fabrics"), "Fabrics")))
-    chassis = await members(http, await http.get(child(ROOT, root.get("Chassis"), "Chassis")))
+    at_fabrics, at_chassis = (child(ROOT, root.get(name), name) for name in ("Fabrics", "Chassis"))
+    fabrics = await members(http, at_fabrics, await http.get(at_fabrics))
+    chassis = await members(http, at_chassis, await http.get(at_chassis))
     ends = await _endpoints(http, fabrics)
     found = await asyncio.gather(*(_chassis_domains(http, path, document, ends) for path, document in chassis))
     domains = {domain.blade.name: domain for group in found for domain in group}
