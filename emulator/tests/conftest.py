@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -143,7 +144,8 @@ class Served:
 
     def socket(self, host: str) -> Path:
         assert self.settings.cable_dir
-        return self.settings.cable_dir / UUIDS[host] / f"{self.settings.blade}.sock"
+        uuid = next(one.uuid for one in self.settings.hosts if one.name == host)
+        return self.settings.cable_dir / uuid / f"{self.settings.blade}.sock"
 
     @contextlib.contextmanager
     def opened(self, host: str, region: str | None = None) -> Iterator[int]:
@@ -181,3 +183,24 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 def served(serve: Serve) -> Served:
     """One small appliance: 64 MiB, three hosts of which two may share a region."""
     return serve()
+
+
+@pytest.fixture
+def served_class() -> type[Served]:
+    """The class itself, for tests that start appliances on their own."""
+    return Served
+
+
+@pytest.fixture
+def memfds() -> Callable[[], Counter[int]]:
+    """Counts the descriptors of memory files that this process - the appliance is in it - holds, by inode."""
+
+    def count() -> Counter[int]:
+        found: Counter[int] = Counter()
+        for entry in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(entry.readlink()).startswith("/memfd:"):
+                    found[entry.stat().st_ino] += 1
+        return found
+
+    return count

@@ -35,6 +35,7 @@ class Appliance:
         self.faults = Faults()
         self.tree = Tree(settings, lambda: self.blade.view, self.access, self.tasks)
         self.powered = True
+        self._switch = asyncio.Lock()
 
     async def start(self) -> None:
         """Bring the blade up and plug the cables in."""
@@ -60,13 +61,14 @@ class Appliance:
 
     async def power_cycle(self, *, keep: bool, seconds: float) -> None:
         """Power off for `seconds` - no answers, links down - and on again."""
-        self.powered = False
-        try:
-            await self.blade.power_cycle(keep=keep)
-            self.access.clear()
-            await asyncio.sleep(seconds)
-        finally:
-            self.powered = True
+        async with self._switch:
+            self.powered = False
+            try:
+                await self.blade.power_cycle(keep=keep)
+                self.access.clear()
+                await asyncio.sleep(seconds)
+            finally:
+                self.powered = True
 
 
 APPLIANCE = web.AppKey("appliance", Appliance)

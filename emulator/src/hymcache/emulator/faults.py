@@ -53,7 +53,7 @@ class Rule(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    method: str = Field(default="*", description="HTTP method, * for all")
+    method: str = Field(default="*", pattern=r"^(\*|[A-Z]+)$", description="HTTP method in capitals, * for all")
     path: Annotated[str, AfterValidator(_regular_expression)] = Field(
         default="", description="regular expression, found anywhere in the path"
     )

@@ -33,12 +33,12 @@ class Admin:
         Raises:
             AdminError: refused, or no answer.
         """
-        auth = aiohttp.BasicAuth(self.user, self.password or "") if self.user else None
+        headers = {"Authorization": aiohttp.encode_basic_auth(self.user, self.password or "")} if self.user else {}
         tls = ssl.create_default_context(cafile=self.ca) if self.ca else True
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
         try:
             async with (
-                aiohttp.ClientSession(auth=auth, timeout=timeout) as session,
+                aiohttp.ClientSession(headers=headers, timeout=timeout) as session,
                 session.request(method, f"{self.url}{ROOT}/{path}", json=body, ssl=tls) as response,
             ):
                 raw = await response.read()
