@@ -1,0 +1,161 @@
+"""The cluster itself: kind with our node image, our network, our shared folder of cables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster import containers
+from cluster.command import run, step
+from cluster.node_image import go_programs, node_archive
+from cluster.settings import CABLES, CABLES_ON_NODE, CLUSTER, KUBECONFIG, KUBERNETES, NODE_IMAGE, RUN
+
+WORKERS = 2
+READY_SECONDS = 180
+
+KUBELET_PATCH = """\
+kind: KubeletConfiguration
+failCgroupV1: false
+"""
+ETCD_PATCH = """\
+kind: ClusterConfiguration
+apiVersion: kubeadm.k8s.io/v1beta4
+etcd:
+  local:
+    extraArgs:
+      - name: unsafe-no-fsync
+        value: "true"
+"""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A folder of this machine that every node gets."""
+
+    host: Path
+    node: Path
+    read_only: bool = False
+
+
+def configuration(image: str, mounts: tuple[Mount, ...]) -> dict[str, Any]:
+    """kind's configuration: one control plane, two workers, the same image and mounts on all."""
+    extra = [{"hostPath": str(m.host), "containerPath": str(m.node), "readOnly": m.read_only} for m in mounts]
+    node = {"image": image, "extraMounts": extra}
+    return {
+        "kind": "Cluster",
+        "apiVersion": "kind.x-k8s.io/v1alpha4",
+        "name": CLUSTER,
+        "networking": {"kubeProxyMode": "nftables", "podSubnet": "10.244.0.0/16"},
+        # A machine with cgroup v1 only is refused by the kubelet since 1.35 unless told otherwise. The data is thrown
+        # away with the cluster, so etcd need not wait for the disk.
+        "kubeadmConfigPatches": [KUBELET_PATCH, ETCD_PATCH],
+        "nodes": [{"role": "control-plane", **node}, *({"role": "worker", **node} for _ in range(WORKERS))],
+    }
+
+
+def program(name: str) -> Path:
+    """kind, helm or kubectl, compiled here."""
+    return go_programs("control-plane" if name == "kubectl" else "cluster")[0] / name
+
+
+def kind(*arguments: str | Path, seconds: float = 300) -> str:
+    """Run kind; standard output."""
+    return run([program("kind"), *arguments], env=containers.environment(), seconds=seconds)
+
+
+def kubectl(*arguments: str | Path, seconds: float = 120) -> str:
+    """Run kubectl against the cluster; standard output."""
+    return run([program("kubectl"), f"--kubeconfig={KUBECONFIG}", *arguments], seconds=seconds)
+
+
+def node_image() -> str:
+    """Reference of the node image in the engine's storage: the user's, or ours, imported when it is missing."""
+    if NODE_IMAGE:
+        return NODE_IMAGE
+    archive = node_archive()
+    reference = f"localhost/{CLUSTER}-node:{archive.parent.name.rpartition('-')[2]}"
+    if not containers.has_image(reference):
+        with step("importing the node image"):
+            changes = (
+                'ENTRYPOINT ["/usr/local/bin/entrypoint","/sbin/init"]',
+                "ENV container=docker",
+                "STOPSIGNAL SIGRTMIN+3",
+            )
+            options = [word for change in changes for word in ("--change", change)]
+            containers.call("import", *options, archive, reference)
+    return reference
+
+
+def up(mounts: tuple[Mount, ...] = ()) -> None:
+    """Create the cluster and wait until it serves; what an earlier run left is removed first."""
+    down()
+    image = node_image()
+    Path("/lib/modules").mkdir(exist_ok=True)  # kind mounts it; a kernel with all built in has none
+    CABLES.mkdir(parents=True, exist_ok=True)
+    containers.make_network()
+    config = RUN / "kind.yaml"
+    config.write_text(yaml.safe_dump(configuration(image, (Mount(CABLES, CABLES_ON_NODE), *mounts))))
+    with step(f"creating the cluster {CLUSTER} ({1 + WORKERS} nodes, Kubernetes {KUBERNETES})"):
+        kind("create", "cluster", "--config", config, "--kubeconfig", KUBECONFIG)
+    with step("waiting for the nodes and for DNS"):
+        kubectl(
+            "wait", "--for=condition=Ready", "node", "--all", f"--timeout={READY_SECONDS}s", seconds=READY_SECONDS + 5
+        )
+        kubectl("-n", "kube-system", "rollout", "status", "deploy/coredns", f"--timeout={READY_SECONDS}s", seconds=185)
+
+
+def down() -> None:
+    """Remove the cluster, its containers, network and folders, and nothing else. Nothing to remove is fine."""
+    environment = containers.environment()
+    if containers.containers():
+        with step(f"removing the cluster {CLUSTER}"):
+            run([program("kind"), "delete", "cluster", "--name", CLUSTER], env=environment, seconds=120)
+            for left in containers.containers():
+                containers.call("rm", "--force", left)
+    containers.remove_network()
+    for path in (CABLES, KUBECONFIG, RUN / "kind.yaml"):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def nodes() -> list[str]:
+    """Names of the node containers; they are the names of the nodes too."""
+    return sorted(kind("get", "nodes", "--name", CLUSTER).split())
+
+
+def on_node(node: str, *command: str, stdin: Path | None = None, seconds: float = 300) -> str:
+    """Run a command in a node; standard output."""
+    options = ["--interactive"] if stdin else []
+    return containers.call("exec", *options, node, *command, stdin=stdin, seconds=seconds)
+
+
+def load(archives: list[Path]) -> None:
+    """Import image archives into every node's container runtime."""
+    for node in nodes():
+        for archive in archives:
+            on_node(node, "ctr", "--namespace=k8s.io", "images", "import", "--digests", "-", stdin=archive)
+
+
+def mount_in_every_container(path: Path) -> None:
+    """Let every container see a folder of its node, read-only, at the same path.
+
+    This is how a test cluster gets what an image would carry elsewhere (gigabytes of a vLLM environment): the manifests
+    stay those of a real cluster. The containers that run already are not touched.
+    """
+    entry = {"destination": str(path), "source": str(path), "type": "bind", "options": ["rbind", "ro"]}
+    spec = "/etc/containerd/cri-base.json"
+    script = f"""set -e
+jq --argjson mount '{json.dumps(entry)}' \
+  '.mounts += [$mount]' {spec} > {spec}.new
+mv {spec}.new {spec}
+systemctl restart containerd"""
+    for node in nodes():
+        on_node(node, "mkdir", "-p", str(path))
+        on_node(node, "bash", "-c", script)
