@@ -52,5 +52,18 @@ test-rust: ## Rust tests
 	cargo test --workspace --release --quiet
 
 test-controlplane: ## operator, plugin and policies against a real API server and scheduler, no cluster
-	e2e/tools/build.py control-plane > /dev/null
-	$(PYTEST) -m "controlplane and not engine and not gpu" e2e/controlplane operator dra-plugin
+	e2e/tools/build.py control-plane helm > /dev/null
+	$(PYTEST) -m "controlplane and not engine and not gpu" e2e/controlplane charts operator dra-plugin
+
+# --- cluster ---------------------------------------------------------------------------------------------------------
+CLUSTER = PYTHONPATH=e2e $(RUN) python -m cluster
+
+.PHONY: cluster-up cluster-down cluster-env
+cluster-up: ## a kind cluster with HyMCache installed, from source alone
+	$(CLUSTER) up
+
+cluster-down: ## remove that cluster
+	$(CLUSTER) down
+
+cluster-env: ## settings of that cluster for a shell: eval "$$(make cluster-env)"
+	@$(CLUSTER) env

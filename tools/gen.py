@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import chart_schema
 import yaml
 from hymcache.crds.classes import device_classes
 from hymcache.crds.policies import policies
@@ -47,6 +48,7 @@ def files() -> dict[Path, str]:
     generated[CHART / "templates" / "deviceclasses.yaml"] = manifest(*device_classes())
     generated[CHART / "templates" / "rbac.yaml"] = manifest(*roles(HELM))
     generated[CHART / "templates" / "policies.yaml"] = manifest(*policies(HELM))
+    generated[CHART / "values.schema.json"] = chart_schema.rendered()
     generated[Path("docs/reference/crds.md")] = page()
     return generated
 

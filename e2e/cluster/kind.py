@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import yaml
 from cluster import containers
 from cluster.command import run, step
 from cluster.node_image import go_programs, node_archive
-from cluster.settings import CABLES, CABLES_ON_NODE, CLUSTER, KUBECONFIG, KUBERNETES, NODE_IMAGE, RUN
+from cluster.settings import APPLIANCE, APPLIANCE_ON_NODE, CLUSTER, KUBECONFIG, KUBERNETES, NODE_IMAGE, RUN
 
 WORKERS = 2
 READY_SECONDS = 180
@@ -38,13 +39,13 @@ class Mount:
     """A folder of this machine that every node gets."""
 
     host: Path
-    node: Path
+    node: str
     read_only: bool = False
 
 
 def configuration(image: str, mounts: tuple[Mount, ...]) -> dict[str, Any]:
     """kind's configuration: one control plane, two workers, the same image and mounts on all."""
-    extra = [{"hostPath": str(m.host), "containerPath": str(m.node), "readOnly": m.read_only} for m in mounts]
+    extra = [{"hostPath": str(m.host), "containerPath": m.node, "readOnly": m.read_only} for m in mounts]
     node = {"image": image, "extraMounts": extra}
     return {
         "kind": "Cluster",
@@ -60,7 +61,7 @@ def configuration(image: str, mounts: tuple[Mount, ...]) -> dict[str, Any]:
 
 def program(name: str) -> Path:
     """kind, helm or kubectl, compiled here."""
-    return go_programs("control-plane" if name == "kubectl" else "cluster")[0] / name
+    return go_programs({"kubectl": "control-plane", "helm": "helm"}.get(name, "cluster"))[0] / name
 
 
 def kind(*arguments: str | Path, seconds: float = 300) -> str:
@@ -96,10 +97,10 @@ def up(mounts: tuple[Mount, ...] = ()) -> None:
     down()
     image = node_image()
     Path("/lib/modules").mkdir(exist_ok=True)  # kind mounts it; a kernel with all built in has none
-    CABLES.mkdir(parents=True, exist_ok=True)
+    APPLIANCE.mkdir(parents=True, exist_ok=True)
     containers.make_network()
     config = RUN / "kind.yaml"
-    config.write_text(yaml.safe_dump(configuration(image, (Mount(CABLES, CABLES_ON_NODE), *mounts))))
+    config.write_text(yaml.safe_dump(configuration(image, (Mount(APPLIANCE, APPLIANCE_ON_NODE), *mounts))))
     with step(f"creating the cluster {CLUSTER} ({1 + WORKERS} nodes, Kubernetes {KUBERNETES})"):
         kind("create", "cluster", "--config", config, "--kubeconfig", KUBECONFIG)
     with step("waiting for the nodes and for DNS"):
@@ -118,7 +119,7 @@ def down() -> None:
             for left in containers.containers():
                 containers.call("rm", "--force", left)
     containers.remove_network()
-    for path in (CABLES, KUBECONFIG, RUN / "kind.yaml"):
+    for path in (APPLIANCE, KUBECONFIG, RUN / "kind.yaml"):
         if path.is_dir():
             shutil.rmtree(path)
         else:
@@ -136,20 +137,28 @@ def on_node(node: str, *command: str, stdin: Path | None = None, seconds: float 
     return containers.call("exec", *options, node, *command, stdin=stdin, seconds=seconds)
 
 
-def load(archives: list[Path]) -> None:
-    """Import image archives into every node's container runtime."""
-    for node in nodes():
-        for archive in archives:
-            on_node(node, "ctr", "--namespace=k8s.io", "images", "import", "--digests", "-", stdin=archive)
+def workers() -> list[str]:
+    """Names of the nodes that run workloads."""
+    return [node for node in nodes() if "control-plane" not in node]
 
 
-def mount_in_every_container(path: Path) -> None:
+def load(archive: Path) -> None:
+    """Import an archive of images into every worker's container runtime, all workers at once."""
+
+    def load_one(node: str) -> None:
+        on_node(node, "ctr", "--namespace=k8s.io", "images", "import", "-", stdin=archive)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(load_one, workers()))
+
+
+def mount_in_every_container(path: str) -> None:
     """Let every container see a folder of its node, read-only, at the same path.
 
     This is how a test cluster gets what an image would carry elsewhere (gigabytes of a vLLM environment): the manifests
     stay those of a real cluster. The containers that run already are not touched.
     """
-    entry = {"destination": str(path), "source": str(path), "type": "bind", "options": ["rbind", "ro"]}
+    entry = {"destination": path, "source": path, "type": "bind", "options": ["rbind", "ro"]}
     spec = "/etc/containerd/cri-base.json"
     script = f"""set -e
 jq --argjson mount '{json.dumps(entry)}' \
@@ -157,5 +166,5 @@ jq --argjson mount '{json.dumps(entry)}' \
 mv {spec}.new {spec}
 systemctl restart containerd"""
     for node in nodes():
-        on_node(node, "mkdir", "-p", str(path))
+        on_node(node, "mkdir", "-p", path)
         on_node(node, "bash", "-c", script)

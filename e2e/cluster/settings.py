@@ -15,9 +15,19 @@ CLUSTER = "hymcache-e2e"
 RUN = Path("/run") / CLUSTER
 """State of a running cluster: container locks, kubeconfig. Gone after a reboot, as the containers are."""
 
-CABLES = RUN / "cables"
-"""Host folder that every node sees as CABLES_ON_NODE: the appliance puts its sockets there, one folder per host."""
-CABLES_ON_NODE = Path("/var/lib/hymcache/cables")
+APPLIANCE = RUN / "appliance"
+"""Host folder that every node sees as APPLIANCE_ON_NODE: the appliance puts its sockets there, one folder per host."""
+APPLIANCE_ON_NODE = "/var/lib/hymcache/appliance"
+CABLES_ON_NODE = "/var/lib/hymcache/cables"
+"""Where a node finds its own sockets and no other's: its folder of the above, mounted there."""
+BOOT_ID_ON_NODE = "/run/hymcache/boot-id"
+"""Nodes are containers of one machine and share its kernel's boot id: each gets one of its own."""
+VLLM_ON_NODE = "/opt/vllm"
+"""The vLLM environment, mounted into every container of a node; an image would carry it elsewhere."""
+
+NAMESPACE = "hymcache"
+RELEASE = "hymcache"
+CHART = ROOT / "charts" / "hymcache"
 
 KUBECONFIG = RUN / "kubeconfig"
 DUMPS = ROOT / "out" / "dumps"

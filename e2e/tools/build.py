@@ -2,7 +2,8 @@
 """The Go programs of the test clusters: built once from their modules, kept in the artefact cache.
 
     build.py control-plane          etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl
-    build.py cluster                kubelet, kubeadm, kube-proxy, coredns, pause, kind (and its node files), helm
+    build.py helm                   helm
+    build.py cluster                kubelet, kubeadm, kube-proxy, coredns, pause, kind and its node files
     build.py containerd             containerd, its runc shim, ctr
     build.py --all
 
@@ -61,12 +62,12 @@ TOOLSETS = {
         ),
         ldflags=_version_flags(),
     ),
+    "helm": Toolset("kubernetes", ("helm.sh/helm/v4/cmd/helm",), ldflags=_version_flags()),
     "cluster": Toolset(
         "kubernetes",
         (
             "./coredns",
             "./pause",
-            "helm.sh/helm/v4/cmd/helm",
             "sigs.k8s.io/kind",
             *(f"k8s.io/kubernetes/cmd/{name}" for name in ("kubelet", "kubeadm", "kube-proxy")),
         ),
