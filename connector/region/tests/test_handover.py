@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,14 @@ def open_fds() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+def settled(before: int) -> bool:
+    """True once no more descriptors are open than before: a server's thread closes its own a moment later."""
+    deadline = time.monotonic() + 5
+    while open_fds() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return open_fds() <= before
+
+
 def test_the_descriptor_arrives_with_the_open_reply(tmp_path: Path, memfd: int) -> None:
     with serving(tmp_path / "s.sock", memfd):
         fd, reply = receive(tmp_path / "s.sock", region="r-1")
@@ -58,7 +67,7 @@ def test_a_refusal_carries_code_and_message_and_no_descriptor(tmp_path: Path, me
             receive(tmp_path / "s.sock", region="other")
         assert caught.value.code == "no-such-region"
         del caught
-        assert open_fds() <= before
+        assert settled(before)
 
 
 def test_no_server_is_unreachable_not_a_hang(tmp_path: Path) -> None:
@@ -143,7 +152,7 @@ def test_a_malformed_reply_is_a_protocol_error_and_leaks_nothing(tmp_path: Path,
         thread.join()
         assert caught.value.code == "protocol"
         del caught
-        assert open_fds() <= before
+        assert settled(before)
 
 
 def test_two_descriptors_where_one_was_due_are_both_closed(tmp_path: Path, memfd: int) -> None:
@@ -163,7 +172,7 @@ def test_two_descriptors_where_one_was_due_are_both_closed(tmp_path: Path, memfd
         with pytest.raises(HandoverError, match="expected one descriptor"):
             receive(tmp_path / "l.sock")
         thread.join()
-        assert open_fds() <= before
+        assert settled(before)
 
 
 def test_a_stale_socket_file_is_replaced_and_a_live_one_is_not(tmp_path: Path, memfd: int) -> None:
@@ -225,4 +234,4 @@ def test_the_server_closes_what_it_sent_and_hangs_up_on_close(tmp_path: Path, me
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and thread.daemon:
             thread.join(2)
-    assert open_fds() <= before
+    assert settled(before)

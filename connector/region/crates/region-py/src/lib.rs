@@ -1,9 +1,29 @@
 //! The compiled half of `hymcache.region`; private to it.
+//!
+//! Nothing here decides anything about regions: arguments are checked and turned into the core's types, the interpreter
+//! lock is released where a call is long, errors become exceptions.
+
+mod arguments;
+mod buffers;
+mod keys;
+mod namespace;
+mod pages;
+mod refs;
+mod region;
 
 use pyo3::prelude::*;
 
 /// Native half of `hymcache.region`.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("__version__", env!("CARGO_PKG_VERSION"))
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add(
+        "RegionError",
+        module.py().get_type::<arguments::RegionError>(),
+    )?;
+    module.add_class::<region::Region>()?;
+    module.add_class::<namespace::Namespace>()?;
+    module.add_class::<pages::Pages>()?;
+    module.add_class::<pages::Blocks>()?;
+    module.add_function(wrap_pyfunction!(region::format, module)?)
 }

@@ -1,1 +1,34 @@
-//! Placeholder until the crate's first module lands.
+//! The region of `HyMCache`: memory that several hosts map, with a directory of KV objects inside and no server beside it.
+//!
+//! | layer | modules | what it knows |
+//! |---|---|---|
+//! | format | [`layout`], [`superblock`], [`header`], [`words`], [`domain`] | where every byte lies and what it means |
+//! | protocol | [`probe`], [`read`], [`write`], [`evict`], [`sweep`] over [`memory::Memory`] | order of loads, stores, flushes, fences |
+//! | process | [`mapped`], [`os`], [`attach`], [`region`] | files, mappings, locks, signals, threads |
+//!
+//! The protocol is generic over [`memory::Memory`]: the product runs it on [`mapped::Mapped`], the tests on models that
+//! evict, delay, crash and interleave. `docs/region-format.md` describes the bytes.
+
+pub mod attach;
+pub mod buffers;
+pub mod core;
+pub mod digest;
+pub mod domain;
+pub mod error;
+pub mod evict;
+pub mod format;
+pub mod header;
+pub mod layout;
+pub mod mapped;
+pub mod memory;
+pub mod os;
+pub mod plan;
+pub mod probe;
+pub mod read;
+pub mod region;
+pub mod stats;
+pub mod superblock;
+pub mod sweep;
+pub mod tiles;
+pub mod words;
+pub mod write;

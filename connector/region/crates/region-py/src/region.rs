@@ -1,0 +1,376 @@
+//! `Region`: attach, report, and the calls that work on references.
+
+use crate::arguments::{Handle, exception, maybe_detached, target};
+use crate::namespace::Namespace;
+use crate::pages::{Pages, integers};
+use crate::refs;
+use hymcache_region::attach::{AttachOptions, attach};
+use hymcache_region::core::Place;
+use hymcache_region::format::FormatOptions;
+use hymcache_region::layout::{Counter, Layout};
+use hymcache_region::memory::Memory as _;
+use hymcache_region::read::Units;
+use hymcache_region::region::Live;
+use hymcache_region::stats::Event;
+use hymcache_region::superblock::{VERSION, parse_uuid, uuid_text};
+use hymcache_region::{core, os};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+fn uuid_argument(py: Python<'_>, text: Option<&str>) -> PyResult<Option<[u8; 16]>> {
+    text.map(parse_uuid)
+        .transpose()
+        .map_err(|error| exception(py, &error))
+}
+
+fn hardware(coherence: &str) -> PyResult<bool> {
+    match coherence {
+        "software" => Ok(false),
+        "hardware" => Ok(true),
+        other => Err(PyValueError::new_err(format!(
+            "coherence: expected \"software\" or \"hardware\", found {other:?}"
+        ))),
+    }
+}
+
+fn describe<'py>(
+    py: Python<'py>,
+    identity: &core::Identity,
+    layout: &Layout,
+) -> PyResult<Bound<'py, PyDict>> {
+    let info = PyDict::new(py);
+    info.set_item("uuid", uuid_text(&identity.uuid))?;
+    info.set_item("epoch", identity.epoch)?;
+    info.set_item("version", VERSION)?;
+    info.set_item("bytes", layout.geometry.bytes)?;
+    info.set_item("chunk_bytes", layout.geometry.chunk_bytes)?;
+    info.set_item("chunks", layout.chunks)?;
+    info.set_item("domains", layout.geometry.domains)?;
+    info.set_item(
+        "objects",
+        u64::from(layout.headers()) * u64::from(layout.geometry.domains),
+    )?;
+    info.set_item("metadata_bytes", layout.pool_at)?;
+    info.set_item(
+        "coherence",
+        if identity.software {
+            "software"
+        } else {
+            "hardware"
+        },
+    )?;
+    info.set_item("formatted_at", identity.formatted_seconds)?;
+    Ok(info)
+}
+
+/// Formats a region: see the stub.
+#[pyfunction]
+#[pyo3(signature = (target, *, size=None, chunk_bytes=2 << 20, domains=1, coherence="software", uuid=None, objects=None,
+                    replaces=None, epoch=None, lock_file=None))]
+#[expect(clippy::too_many_arguments, reason = "the keywords of the Python call")]
+pub(crate) fn format<'py>(
+    py: Python<'py>,
+    target: &Bound<'_, PyAny>,
+    size: Option<u64>,
+    chunk_bytes: u64,
+    domains: u32,
+    coherence: &str,
+    uuid: Option<&str>,
+    objects: Option<u64>,
+    replaces: Option<u64>,
+    epoch: Option<u64>,
+    lock_file: Option<PathBuf>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let target = crate::arguments::target(target)?;
+    let options = FormatOptions {
+        size,
+        chunk_bytes,
+        domains,
+        hardware: hardware(coherence)?,
+        uuid: uuid_argument(py, uuid)?,
+        objects,
+        replaces,
+        epoch,
+        lock_file,
+    };
+    let result = py.detach(|| hymcache_region::format::format(&target, &options));
+    let (superblock, layout) = result.map_err(|error| exception(py, &error))?;
+    describe(py, &superblock.identity, &layout)
+}
+
+/// Use `hymcache.region.Region`.
+#[pyclass(frozen, subclass, module = "hymcache.region")]
+pub(crate) struct Region {
+    handle: Arc<Handle>,
+}
+
+#[pymethods]
+impl Region {
+    #[new]
+    #[pyo3(signature = (target, *, domain=0, read_only=false, uuid=None, epoch=None, host=None, lock_file=None,
+                        populate=true))]
+    #[expect(clippy::too_many_arguments, reason = "the keywords of the Python call")]
+    fn new(
+        py: Python<'_>,
+        target: &Bound<'_, PyAny>,
+        domain: u32,
+        read_only: bool,
+        uuid: Option<&str>,
+        epoch: Option<u64>,
+        host: Option<String>,
+        lock_file: Option<PathBuf>,
+        populate: bool,
+    ) -> PyResult<Self> {
+        let target = self::target(target)?;
+        let options = AttachOptions {
+            domain,
+            read_only,
+            uuid: uuid_argument(py, uuid)?,
+            epoch,
+            host,
+            lock_file,
+            populate,
+        };
+        let live = py.detach(|| attach(&target, &options));
+        Ok(Self {
+            handle: Arc::new(Handle::new(live.map_err(|error| exception(py, &error))?)),
+        })
+    }
+
+    /// Let go of the region. Idempotent.
+    fn close(&self, py: Python<'_>) {
+        let live = self.handle.close();
+        py.detach(|| live.map(Live::end));
+    }
+
+    /// True after `close`.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.handle.live().is_err()
+    }
+
+    /// What the region is and how this process holds it, as a dictionary.
+    fn describe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let live = self.handle.live()?;
+        let core = live.core();
+        let info = describe(py, &core.identity, &core.layout)?;
+        info.set_item("domain", core.own.as_ref().map(|own| own.domain))?;
+        info.set_item("process_slot", core.own.as_ref().map(|own| own.process))?;
+        info.set_item("lost", !live.is_intact())?;
+        info.set_item("kernel", core.mem.kernel().name)?;
+        info.set_item("page_bytes", os::map::page_bytes(core.mem.mapping()))?;
+        let (bytes, is_populating) = live.populated();
+        info.set_item("populated_bytes", bytes)?;
+        info.set_item("populating", is_populating)?;
+        Ok(info)
+    }
+
+    /// Counters of this process since it attached: lookups, gets, puts, misses and refusals by reason, evictions,
+    /// what was reclaimed from dead processes; `hits_by_domain` and `free_chunks` have one number per domain.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let live = self.handle.live()?;
+        let core = live.core();
+        let stats = PyDict::new(py);
+        for (name, value) in core.stats.events() {
+            stats.set_item(name, value)?;
+        }
+        let strays = core.stats.get(Event::OutOfBounds) + core.mem.strays();
+        stats.set_item("out_of_bounds", strays)?;
+        let domains = core.layout.geometry.domains;
+        stats.set_item("hits_by_domain", core.stats.hits_by_domain(domains))?;
+        let free = |domain| {
+            let counter = core.layout.counter(domain, Counter::FreeChunks);
+            let hint = if core.mem.mapping().is_mapped() {
+                core.mem.load(counter)
+            } else {
+                0
+            };
+            hint.cast_signed()
+                .clamp(0, core.layout.geometry.domain_chunks.into())
+        };
+        stats.set_item("free_chunks", (0..domains).map(free).collect::<Vec<_>>())?;
+        Ok(stats)
+    }
+
+    /// Keys that belong to one fingerprint: 32 bytes that differ whenever the meaning of KV bytes does.
+    fn namespace(&self, fingerprint: &[u8]) -> PyResult<Namespace> {
+        let live = self.handle.live()?;
+        let bytes = <[u8; 32]>::try_from(fingerprint).map_err(|_| {
+            PyValueError::new_err(format!(
+                "fingerprint: expected 32 bytes, found {}",
+                fingerprint.len()
+            ))
+        })?;
+        Ok(Namespace::new(Arc::clone(&self.handle), &live, bytes))
+    }
+
+    /// Register the engine's paged tensors: `(address, stride, page_bytes[, pages])` each, in bytes.
+    ///
+    /// Page `i` of a tensor is `page_bytes` long and starts `i * stride` after `address`. With `pages` given, ids are
+    /// checked against it. **The caller vouches for the addresses**: the tensors must stay where they are while the
+    /// result or blocks of it are used.
+    #[staticmethod]
+    fn pages(tensors: &Bound<'_, PyAny>) -> PyResult<Pages> {
+        Pages::new(tensors)
+    }
+
+    /// Take back what dead processes of the own domain held, now instead of within 0.1 s. Returns how many.
+    fn sweep(&self, py: Python<'_>) -> PyResult<usize> {
+        let live = self.handle.live()?;
+        Ok(py.detach(|| live.sweep()))
+    }
+
+    #[pyo3(signature = (refs, pages, ids, first, count, *, section=0))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the arguments of the Python call"
+    )]
+    /// Copy one section of each reserved object in; `count[i]` ids belong to `refs[i]`, `first[i]` is 0.
+    ///
+    /// Any process of the host may write what another reserved. One byte per reference: 1 = stored.
+    fn write_many<'py>(
+        &self,
+        py: Python<'py>,
+        refs: &Bound<'_, PyAny>,
+        pages: &Bound<'_, Pages>,
+        ids: &Bound<'_, PyAny>,
+        first: &Bound<'_, PyAny>,
+        count: &Bound<'_, PyAny>,
+        section: u32,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        self.each(
+            py,
+            refs,
+            pages,
+            ids,
+            (first, count),
+            |live, place, (first, count), buffers| {
+                // A write stores whole sections; the count is compared with the reservation by its bytes.
+                first == 0 && count > 0 && live.write(place, section, buffers).is_ok()
+            },
+        )
+    }
+
+    #[pyo3(signature = (refs, pages, ids, first, count, *, section=0))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the arguments of the Python call"
+    )]
+    /// Copy units `first[i] .. first[i] + count[i]` of each object into the next `count[i]` of `ids`, verified.
+    ///
+    /// One byte per reference: 1 = copied; 0 = a miss, the pages are then undefined.
+    fn read_many<'py>(
+        &self,
+        py: Python<'py>,
+        refs: &Bound<'_, PyAny>,
+        pages: &Bound<'_, Pages>,
+        ids: &Bound<'_, PyAny>,
+        first: &Bound<'_, PyAny>,
+        count: &Bound<'_, PyAny>,
+        section: u32,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        self.each(
+            py,
+            refs,
+            pages,
+            ids,
+            (first, count),
+            |live, place, (first, count), buffers| {
+                let units = Units {
+                    section,
+                    first,
+                    count: Some(count),
+                };
+                live.read(place, units, buffers).is_ok()
+            },
+        )
+    }
+
+    /// Publish reserved objects whose sections are all stored. One byte per reference: 1 = published.
+    ///
+    /// What cannot be published (a section is missing or failed) is given up.
+    fn commit<'py>(
+        &self,
+        py: Python<'py>,
+        refs: &Bound<'_, PyAny>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let live = self.handle.live()?;
+        let places = refs::parse(refs)?;
+        let statuses: Vec<u8> = places
+            .iter()
+            .map(|&place| live.commit(place).is_ok().into())
+            .collect();
+        Ok(PyBytes::new(py, &statuses))
+    }
+
+    /// Give reservations up. Their bytes return once no live process writes to them.
+    fn abort(&self, refs: &Bound<'_, PyAny>) -> PyResult<()> {
+        let live = self.handle.live()?;
+        refs::parse(refs)?
+            .into_iter()
+            .for_each(|place| live.abort(place));
+        Ok(())
+    }
+
+    /// Stop this host's lookups from finding these objects until they are stored anew.
+    fn quarantine(&self, refs: &Bound<'_, PyAny>) -> PyResult<()> {
+        let live = self.handle.live()?;
+        refs::parse(refs)?
+            .into_iter()
+            .for_each(|place| live.quarantine(place));
+        Ok(())
+    }
+}
+
+type Ranges<'a, 'py> = (&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>);
+
+impl Region {
+    /// Runs `work` for each reference with its share of the blocks, and collects one byte per reference.
+    fn each<'py>(
+        &self,
+        py: Python<'py>,
+        refs: &Bound<'_, PyAny>,
+        pages: &Bound<'_, Pages>,
+        ids: &Bound<'_, PyAny>,
+        (first, count): Ranges<'_, '_>,
+        work: impl Fn(&Live, Place, (u32, u32), hymcache_region::buffers::Buffers) -> bool + Sync,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let live = self.handle.live()?;
+        let places = refs::parse(refs)?;
+        let (first, count) = (integers("first", first)?, integers("count", count)?);
+        let blocks = pages.get().select(integers("ids", ids)?)?;
+        let total: u64 = count.iter().sum();
+        if first.len() != places.len()
+            || count.len() != places.len()
+            || total != blocks.len() as u64
+        {
+            return Err(PyTypeError::new_err(format!(
+                "first, count: expected one number per reference ({}) and counts that sum to the {} ids, found {}, {} \
+                 and {total}",
+                places.len(),
+                blocks.len(),
+                first.len(),
+                count.len()
+            )));
+        }
+        let bytes = blocks.buffers().len();
+        let statuses = maybe_detached(py, bytes, || {
+            let mut start = 0;
+            let mut statuses = Vec::with_capacity(places.len());
+            for ((place, &first), &count) in places.iter().zip(&first).zip(&count) {
+                let range = u32::try_from(first).ok().zip(u32::try_from(count).ok());
+                let part = blocks.part(start, count as usize);
+                let done = range
+                    .zip(part)
+                    .is_some_and(|(range, part)| work(&live, *place, range, part));
+                statuses.push(u8::from(done));
+                start += count as usize;
+            }
+            statuses
+        });
+        Ok(PyBytes::new(py, &statuses))
+    }
+}

@@ -1,0 +1,281 @@
+//! Joining a region: reading what it is, owning a domain, taking a process slot. Never writes a superblock.
+
+use crate::core::{Core, Own};
+use crate::domain::{self, OwnerLine};
+use crate::error::{ErrorKind, RegionError, Result};
+use crate::layout::{Counter, LINE, Layout, SUPERBLOCK_BYTES};
+use crate::mapped::Mapped;
+use crate::memory::{Memory, Step};
+use crate::os::file::{Medium, Target};
+use crate::os::lock::{Hold, Locks};
+use crate::os::map::Mapping;
+use crate::os::{clock, host, sigbus};
+use crate::region::Live;
+use crate::superblock::{BYTES, Progress, Superblock, uuid_text};
+use crate::words::{HeaderWord, State};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long an attach waits for another attach or format of the same host.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// What an attach is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct AttachOptions {
+    /// The domain to store into.
+    pub domain: u32,
+    /// Store nothing, take no process slot.
+    pub read_only: bool,
+    /// The region that is expected.
+    pub uuid: Option<[u8; 16]>,
+    /// The epoch that is expected.
+    pub epoch: Option<u64>,
+    /// Name of this host; `None` = its boot.
+    pub host: Option<String>,
+    /// Where locks are taken when the medium is a device.
+    pub lock_file: Option<PathBuf>,
+    /// Fault the mapping in, in the background, where the medium has its pages already.
+    pub populate: bool,
+}
+
+/// Attaches to `target`.
+///
+/// # Errors
+/// Whatever is there instead of the expected region, a domain of another host, no free process slot.
+pub fn attach(target: &Target, options: &AttachOptions) -> Result<Arc<Live>> {
+    sigbus::unblock();
+    let medium = Medium::open(target, !options.read_only)?;
+    if medium.bytes < SUPERBLOCK_BYTES {
+        let kind = if medium.bytes == 0 {
+            ErrorKind::Unformatted
+        } else {
+            ErrorKind::Foreign
+        };
+        let message = format!(
+            "{}: expected a region, found {} bytes; format it, or check the path",
+            medium.name, medium.bytes
+        );
+        return Err(RegionError::new(kind, message));
+    }
+    let kernel = hymcache_copy::kernels()
+        .last()
+        .unwrap_or(hymcache_copy::portable());
+    let mapped = Mapped::new(Mapping::new(&medium)?, *kernel);
+    let locks = if options.read_only {
+        None
+    } else {
+        Some(Locks::open(&medium, options.lock_file.as_deref())?)
+    };
+    if let Some(locks) = &locks {
+        wait_for(locks, 0, BYTES as u64, Hold::Shared, &medium.name)?;
+    }
+    let result = superblock(&mapped, &medium, options).and_then(|(superblock, layout)| {
+        let own = match &locks {
+            Some(locks) => Some(own_domain(&mapped, &layout, locks, options, &medium.name)?),
+            None => None,
+        };
+        Ok((superblock, layout, own))
+    });
+    if let Some(locks) = &locks {
+        locks.unlock(0, BYTES as u64);
+    }
+    let (superblock, layout, own) = result?;
+    let core = Core::new(mapped, layout, superblock.identity, own, clock::now_ms);
+    if let Some(own) = &core.own {
+        core.enter(own, std::process::id());
+    }
+    Ok(Live::start(core, locks, medium, options.populate))
+}
+
+/// Reads the superblock fresh and compares it with what is expected.
+fn superblock(
+    mapped: &Mapped,
+    medium: &Medium,
+    options: &AttachOptions,
+) -> Result<(Superblock, Layout)> {
+    let bytes = load_superblock(mapped);
+    let (superblock, layout) = Superblock::decode(&medium.name, &bytes, medium.bytes)?;
+    let fail = |kind, what: String| Err(RegionError::new(kind, format!("{}: {what}", medium.name)));
+    if superblock.progress == Progress::Formatting {
+        let what = "a format is under way or died half-way; wait for it, or format again";
+        return fail(ErrorKind::Formatting, what.into());
+    }
+    let identity = &superblock.identity;
+    if let Some(uuid) = options.uuid.filter(|uuid| *uuid != identity.uuid) {
+        let (expected, found) = (uuid_text(&uuid), uuid_text(&identity.uuid));
+        return fail(
+            ErrorKind::WrongUuid,
+            format!(
+                "expected region {expected}, found {found}; check which region is attached here"
+            ),
+        );
+    }
+    if let Some(epoch) = options.epoch.filter(|&epoch| epoch != identity.epoch) {
+        return fail(
+            ErrorKind::WrongEpoch,
+            format!(
+                "expected epoch {epoch}, found {}; ask for the claim's current epoch",
+                identity.epoch
+            ),
+        );
+    }
+    if options.domain >= layout.geometry.domains && !options.read_only {
+        return fail(
+            ErrorKind::Invalid,
+            format!(
+                "domain: expected 0 to {}, found {}",
+                layout.geometry.domains - 1,
+                options.domain
+            ),
+        );
+    }
+    if identity.software && layout.geometry.domains > 1 && !hymcache_copy::line::reaches_memory() {
+        return fail(
+            ErrorKind::Invalid,
+            "this machine cannot flush cache lines, so it cannot share a software-coherent region"
+                .into(),
+        );
+    }
+    Ok((superblock, layout))
+}
+
+/// The superblock's bytes, from memory rather than from this host's caches.
+pub(crate) fn load_superblock(mapped: &Mapped) -> [u8; BYTES] {
+    mapped.invalidate(0, BYTES as u64, Step::Rare);
+    mapped.full_fence(Step::Rare);
+    let mut bytes = [0; BYTES];
+    for (i, word) in bytes.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&mapped.load(8 * i as u64).to_le_bytes());
+    }
+    bytes
+}
+
+fn wait_for(locks: &Locks, at: u64, len: u64, hold: Hold, name: &str) -> Result<()> {
+    let start = Instant::now();
+    while !locks.try_lock(at, len, hold)? {
+        if start.elapsed() > LOCK_WAIT {
+            let message = format!(
+                "{name}: another process has been formatting or attaching for {} s; end it and attach again",
+                LOCK_WAIT.as_secs()
+            );
+            return Err(RegionError::new(ErrorKind::Busy, message));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// Makes the domain this host's, maps it for writing, and takes a process slot's lock.
+fn own_domain(
+    mapped: &Mapped,
+    layout: &Layout,
+    locks: &Locks,
+    options: &AttachOptions,
+    name: &str,
+) -> Result<Own> {
+    let domain = options.domain;
+    let extents = domain::load_extents(mapped, layout, domain)?;
+    mapped
+        .mapping()
+        .allow_stores(layout.domain(domain), layout.domain_bytes)?;
+    for extent in &extents {
+        let bytes = u64::from(extent.count) * layout.geometry.chunk_bytes;
+        mapped
+            .mapping()
+            .allow_stores(layout.chunk(extent.chunk), bytes)?;
+    }
+    let turnstile = layout.domain(domain);
+    wait_for(locks, turnstile, LINE, Hold::Alone, name)?;
+    let claimed = claim_domain(mapped, layout, options, name);
+    locks.unlock(turnstile, LINE);
+    claimed?;
+    for process in 0..layout.geometry.processes {
+        if locks.try_lock(layout.process(domain, process), 1, Hold::Alone)? {
+            return Ok(Own {
+                domain,
+                process,
+                extents,
+            });
+        }
+    }
+    Err(RegionError::new(
+        ErrorKind::Crowded,
+        format!(
+            "{name}: all {} process slots of domain {domain} are taken by live processes; end some",
+            layout.geometry.processes
+        ),
+    ))
+}
+
+fn claim_domain(
+    mapped: &Mapped,
+    layout: &Layout,
+    options: &AttachOptions,
+    name: &str,
+) -> Result<()> {
+    let boot = host::boot_id()?;
+    let me = options.host.as_deref().map_or(boot, host::host_id);
+    let old = domain::load_owner(mapped, layout, options.domain);
+    if let Some(old) = old {
+        if old.host != me {
+            return Err(RegionError::new(
+                ErrorKind::Owned,
+                format!(
+                    "{name}: domain {} belongs to another host since {} s after 1970; attach the domain that was given \
+                     to this host, or format the region anew",
+                    options.domain,
+                    old.since_ms / 1000
+                ),
+            ));
+        }
+        if old.boot == boot {
+            return Ok(());
+        }
+    }
+    empty_domain(mapped, layout, options.domain);
+    let owner = OwnerLine {
+        turn: old.map_or(0, |old| old.turn) + 1,
+        host: me,
+        boot,
+        since_ms: clock::now_ms(),
+    };
+    domain::store_owner(mapped, layout, options.domain, &owner);
+    Ok(())
+}
+
+/// Gives a domain to a new owner, or to the old one after a reboot: nothing is kept. Stale clean lines are dropped before
+/// the first store, as one that is written back would bring the former owner's bytes with it.
+fn empty_domain(mapped: &Mapped, layout: &Layout, domain: u32) {
+    mapped.invalidate(layout.domain(domain), layout.domain_bytes, Step::Rare);
+    mapped.full_fence(Step::Rare);
+    for header in 0..layout.headers() {
+        let at = layout.header(domain, header);
+        let word = HeaderWord(mapped.load(at));
+        mapped.store(at, word.to(State::Free).0);
+        mapped.store(layout.recency(domain, header), 0);
+    }
+    let clear = |at: u64, len: u64| {
+        for offset in (0..len).step_by(8) {
+            mapped.store(at + offset, 0);
+        }
+    };
+    let g = &layout.geometry;
+    clear(
+        layout.process(domain, 0),
+        u64::from(g.processes) * crate::layout::PROCESS_BYTES,
+    );
+    clear(
+        layout.quarantine(domain, 0),
+        u64::from(g.quarantine_lines) * LINE,
+    );
+    clear(layout.tags(domain, 0), u64::from(g.sets) * LINE);
+    clear(layout.chunk_word(domain, 0), u64::from(g.domain_chunks) * 8);
+    mapped.store(layout.counter(domain, Counter::Quarantined), 0);
+    mapped.store(
+        layout.counter(domain, Counter::FreeChunks),
+        g.domain_chunks.into(),
+    );
+    mapped.flush(layout.domain(domain), layout.domain_bytes, Step::Rare);
+    mapped.store_fence(Step::Rare);
+}

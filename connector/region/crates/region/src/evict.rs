@@ -1,0 +1,370 @@
+//! Making room in the own domain: chunks are taken by their words, objects leave in two steps.
+//!
+//! Retiring an object hides it from lookups and leaves its bytes to those who looked before; releasing it frees its
+//! chunks, oldest retirement first, and only when they are needed. Victims are the least recently used, taken from a
+//! batch of the oldest that one scan of the recency words collects. All that is kept here is private to the process and
+//! only a hint: every step is decided by a compare-and-swap on the word it changes.
+
+use crate::core::{Core, Own, Place};
+use crate::digest::Digest;
+use crate::header::{Header, Line};
+use crate::layout::{Counter, LINE, Layout, WAYS};
+use crate::memory::{Check, Memory, Step};
+use crate::probe::{Accept, is_at, tag};
+use crate::stats::Event;
+use crate::words::{ChunkWord, Class, HeaderWord, Recency, State};
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A scan collects this part of all headers as the next victims.
+const BATCH_PART: usize = 32;
+/// This part of the domain's chunks stays retired, so that a read that looked up before still succeeds.
+const RETIRED_PART: u64 = 64;
+/// Chunk numbers remembered as probably free.
+const HINTS_MAX: usize = 4096;
+/// Entries of the private quarantine set of a read-only process.
+const QUARANTINE_MAX: usize = 256;
+
+/// Hints of one process about its own domain.
+pub struct Owner {
+    cursor: u32,
+    hints: Vec<u32>,
+    oldest: BinaryHeap<(u64, u32)>,
+    victims: Vec<(u64, u32)>,
+    retired: VecDeque<(u64, u32)>,
+    retired_chunks: u64,
+    pub(crate) swept_ms: u64,
+    quarantined: VecDeque<Place>,
+}
+
+impl Owner {
+    pub(crate) fn new(layout: &Layout) -> Self {
+        let batch = layout.headers() as usize / BATCH_PART + 1;
+        Self {
+            cursor: 0,
+            hints: Vec::with_capacity(HINTS_MAX.min(layout.geometry.domain_chunks as usize)),
+            oldest: BinaryHeap::with_capacity(batch),
+            victims: Vec::with_capacity(batch),
+            retired: VecDeque::new(),
+            retired_chunks: 0,
+            swept_ms: 0,
+            quarantined: VecDeque::with_capacity(QUARANTINE_MAX),
+        }
+    }
+
+    pub(crate) fn is_quarantined(&self, place: Place) -> bool {
+        self.quarantined.contains(&place)
+    }
+
+    pub(crate) fn quarantine(&mut self, place: Place) {
+        if self.quarantined.len() == QUARANTINE_MAX {
+            self.quarantined.pop_front();
+        }
+        self.quarantined.push_back(place);
+    }
+
+    fn hint(&mut self, local: u32) {
+        if self.hints.len() < HINTS_MAX {
+            self.hints.push(local);
+        }
+    }
+}
+
+impl<M: Memory> Core<M> {
+    /// Takes `count` chunks for a claimed header into `out`, evicting if need be. On failure `out` holds the chunks
+    /// taken so far; the caller gives them back.
+    pub(crate) fn take_chunks(
+        &self,
+        own: &Own,
+        claim: Place,
+        count: u64,
+        out: &mut Vec<u32>,
+    ) -> bool {
+        let mut owner = self.owner();
+        let held = ChunkWord::held(claim.header, claim.generation);
+        loop {
+            let before = out.len();
+            self.take_free(own, &mut owner, held, count, out);
+            let taken = (out.len() - before) as u64;
+            self.mem.add(
+                self.layout.counter(own.domain, Counter::FreeChunks),
+                taken.wrapping_neg(),
+            );
+            let missing = count - out.len() as u64;
+            if missing == 0 || !self.make_room(own, &mut owner, missing) {
+                return missing == 0;
+            }
+        }
+    }
+
+    fn take_free(
+        &self,
+        own: &Own,
+        owner: &mut Owner,
+        held: ChunkWord,
+        count: u64,
+        out: &mut Vec<u32>,
+    ) {
+        let take = |local: u32| {
+            let at = self.layout.chunk_word(own.domain, local);
+            self.mem.load(at) == ChunkWord::FREE.0
+                && self.mem.cas(at, ChunkWord::FREE.0, held.0).is_ok()
+        };
+        while (out.len() as u64) < count {
+            match owner.hints.pop() {
+                Some(local) if take(local) => out.push(local),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let total = self.layout.geometry.domain_chunks;
+        let free = self.layout.counter(own.domain, Counter::FreeChunks);
+        if self.mem.load(free).cast_signed() <= 0 {
+            return; // a hint, below 0 when two corrected it at once; the next sweep corrects it
+        }
+        for _ in 0..total {
+            if out.len() as u64 >= count {
+                break;
+            }
+            owner.cursor = (owner.cursor + 1) % total;
+            if take(owner.cursor) {
+                out.push(owner.cursor);
+            }
+        }
+    }
+
+    /// Frees chunks until about `need` more can be taken. False when nothing can be evicted.
+    fn make_room(&self, own: &Own, owner: &mut Owner, need: u64) -> bool {
+        let ahead = u64::from(self.layout.geometry.domain_chunks) / RETIRED_PART;
+        let mut scanned = false;
+        while owner.retired_chunks < need + ahead {
+            if let Some((tick, header)) = owner.victims.pop() {
+                self.retire_victim(own, owner, tick, header);
+            } else if scanned {
+                break;
+            } else {
+                self.scan(own, owner);
+                scanned = true;
+            }
+        }
+        let mut freed = 0;
+        while freed < need {
+            let Some((_, header)) = owner.retired.pop_front() else {
+                break;
+            };
+            freed += self.release_retired(own, owner, header);
+        }
+        if freed == 0 {
+            owner.retired_chunks = 0;
+            return self.sweep_orphans_rarely(own, owner);
+        }
+        true
+    }
+
+    /// One pass over the recency words: the oldest live headers become the next victims, the retired ones the queue.
+    fn scan(&self, own: &Own, owner: &mut Owner) {
+        owner.oldest.clear();
+        owner.retired.clear();
+        owner.retired_chunks = 0;
+        let batch = self.layout.headers() as usize / BATCH_PART + 1;
+        for header in 0..self.layout.headers() {
+            let recency = Recency(self.mem.load(self.layout.recency(own.domain, header)));
+            if recency.is(Class::Live) {
+                if owner.oldest.len() < batch {
+                    owner.oldest.push((recency.tick(), header));
+                } else if let Some(mut youngest) = owner.oldest.peek_mut()
+                    && recency.tick() < youngest.0
+                {
+                    *youngest = (recency.tick(), header);
+                }
+            } else if recency.is(Class::Retired) {
+                owner.retired.push_back((recency.tick(), header));
+                owner.retired_chunks += self.slots_of(own.domain, header);
+            }
+        }
+        owner.retired.make_contiguous().sort_unstable();
+        owner.victims.clear();
+        owner.victims.extend(owner.oldest.drain());
+        owner.victims.sort_unstable_by(|a, b| b.cmp(a)); // popped from the back: oldest first
+    }
+
+    /// Chunks an object takes, from its header; garbage is cut to the domain's size.
+    fn slots_of(&self, domain: u32, header: u32) -> u64 {
+        self.slots_of_line(&self.line(self.layout.header(domain, header)))
+    }
+
+    fn retire_victim(&self, own: &Own, owner: &mut Owner, tick: u64, header: u32) {
+        let at = self.layout.recency(own.domain, header);
+        if Recency(self.mem.load(at)) != Recency::new(Class::Live, tick) {
+            return; // used, retired or replaced since the scan
+        }
+        let word = HeaderWord(self.mem.load(self.layout.header(own.domain, header)));
+        match word.state() {
+            Some(State::Valid) => {
+                if let Some(stamp) = self.retire(own, header, word) {
+                    self.stats.add(Event::Evictions, 1);
+                    owner.retired.push_back((stamp, header));
+                    owner.retired_chunks += self.slots_of(own.domain, header);
+                }
+            }
+            Some(State::Retired) => {
+                owner.retired.push_back((tick, header));
+                owner.retired_chunks += self.slots_of(own.domain, header);
+            }
+            _ => {}
+        }
+    }
+
+    /// First step: lookups miss, reads by generation still succeed. Returns the tick of the retirement.
+    pub(crate) fn retire(&self, own: &Own, header: u32, word: HeaderWord) -> Option<u64> {
+        let at = self.layout.header(own.domain, header);
+        self.mem.cas(at, word.0, word.to(State::Retired).0).ok()?;
+        self.flush(at, LINE, Step::RetireFlush);
+        self.mem.store_fence(Step::RetireFence);
+        let tick = self.ticks(own.domain, 1);
+        let recency = Recency::new(Class::Retired, tick);
+        self.mem
+            .store(self.layout.recency(own.domain, header), recency.0);
+        Some(tick)
+    }
+
+    fn release_retired(&self, own: &Own, owner: &mut Owner, header: u32) -> u64 {
+        let line = self.line(self.layout.header(own.domain, header));
+        let slots = self.slots_of(own.domain, header);
+        owner.retired_chunks = owner.retired_chunks.saturating_sub(slots);
+        if !HeaderWord(line[0]).is(State::Retired) {
+            return 0;
+        }
+        let freed = self.release(own, header, &line, |local| owner.hint(local));
+        freed.unwrap_or(0)
+    }
+
+    /// Second step, for a line in any state but free: the header lets go, then its chunks are free. Returns how many;
+    /// `None` when the line changed meanwhile.
+    pub(crate) fn release(
+        &self,
+        own: &Own,
+        header: u32,
+        line: &Line,
+        mut freed: impl FnMut(u32),
+    ) -> Option<u64> {
+        let at = self.layout.header(own.domain, header);
+        let word = HeaderWord(line[0]);
+        let leaving = HeaderWord::new(State::Leaving, own.process, word.generation());
+        self.mem.cas(at, word.0, leaving.0).ok()?;
+        self.flush(at, LINE, Step::FreeFlush);
+        self.mem.store_fence(Step::FreeFence);
+        self.mem.store(self.layout.recency(own.domain, header), 0);
+        self.clear_tag(own.domain, header);
+        let held = ChunkWord::held(header, word.generation());
+        let mut count = 0;
+        // A writer that is still at work keeps the chunks; a later sweep finds them by their words.
+        if word.is(State::Valid) || word.is(State::Retired) || !self.is_written(own, held) {
+            let mut slot = Header::decode(line).table;
+            for _ in 0..self.slots_of_line(line) {
+                if !self
+                    .mem
+                    .judge(Check::Bounds, slot < self.layout.geometry.domain_chunks)
+                {
+                    break; // damaged, or never chained: the same sweep
+                }
+                let next = (self.mem.load(self.layout.table(own.domain, slot)) >> 32) as u32;
+                if self.free_chunk(own, slot, held) {
+                    freed(slot);
+                    count += 1;
+                }
+                slot = next;
+            }
+        }
+        self.mem
+            .add(self.layout.counter(own.domain, Counter::FreeChunks), count);
+        self.mem.store(at, leaving.to(State::Free).0);
+        Some(count)
+    }
+
+    fn slots_of_line(&self, line: &Line) -> u64 {
+        let header = Header::decode(line);
+        self.slots(header.total_units(), header.unit_stride())
+            .min(self.layout.geometry.domain_chunks.into())
+    }
+
+    /// Frees one chunk if it is still held for that header and generation.
+    pub(crate) fn free_chunk(&self, own: &Own, local: u32, held: ChunkWord) -> bool {
+        let at = self.layout.chunk_word(own.domain, local);
+        self.mem.cas(at, held.0, ChunkWord::FREE.0).is_ok()
+    }
+
+    pub(crate) fn clear_tag(&self, domain: u32, header: u32) {
+        let (at, shift) = self.tag_place(domain, header);
+        let mut word = self.mem.load(at);
+        while word & (0xFFFF_FFFF << shift) != 0 {
+            match self.mem.cas(at, word, word & !(0xFFFF_FFFF << shift)) {
+                Ok(_) => return,
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Word of a header's tag and the tag's shift in it.
+    pub(crate) fn tag_place(&self, domain: u32, header: u32) -> (u64, u32) {
+        let at = self.layout.tags(domain, header / WAYS);
+        let way = header % WAYS;
+        (at + 8 * u64::from(way / 2), 32 * (way % 2))
+    }
+
+    /// Drops an own object that failed its checks. False when it had changed meanwhile.
+    pub(crate) fn discard(&self, place: Place) -> bool {
+        let Some(own) = &self.own else { return false };
+        let line = self.line(self.layout.header(place.domain, place.header));
+        is_at(&Header::decode(&line), place)
+            && self.release(own, place.header, &line, |_| ()).is_some()
+    }
+
+    /// Retires the own domain's object under `key`. False when there is none.
+    pub fn evict_key(&self, key: &Digest) -> bool {
+        let Some(own) = &self.own else { return false };
+        let mut found = [None];
+        self.probe(
+            own.domain,
+            std::slice::from_ref(key),
+            Accept::Valid,
+            &mut found,
+        );
+        let retired = found[0].and_then(|place| {
+            let word = HeaderWord::new(State::Valid, 0, place.generation);
+            self.retire(own, place.header, word)
+        });
+        self.stats.add(Event::Evictions, retired.is_some().into());
+        retired.is_some()
+    }
+
+    /// Frees a way of two full sets: the least recently used object there. `None` when all are being written.
+    pub(crate) fn evict_from_sets(&self, own: &Own, sets: [u32; 2]) -> Option<u32> {
+        let ways = sets
+            .into_iter()
+            .flat_map(|set| (0..WAYS).map(move |way| set * WAYS + way));
+        let oldest = ways
+            .filter_map(|header| {
+                let word = HeaderWord(self.mem.load(self.layout.header(own.domain, header)));
+                let recency = Recency(self.mem.load(self.layout.recency(own.domain, header)));
+                (word.is(State::Valid) || word.is(State::Retired))
+                    .then_some((recency.tick(), header))
+            })
+            .min();
+        let (_, header) = oldest?;
+        let line = self.line(self.layout.header(own.domain, header));
+        let state = HeaderWord(line[0]);
+        if !state.is(State::Valid) && !state.is(State::Retired) {
+            return None;
+        }
+        self.release(own, header, &line, |_| ())?;
+        self.stats.add(Event::ConflictEvictions, 1);
+        Some(header)
+    }
+
+    /// First way of a set whose tag is 0, and how many there are.
+    pub(crate) fn free_ways(&self, domain: u32, set: u32) -> (u32, [bool; WAYS as usize]) {
+        let line = self.line(self.layout.tags(domain, set));
+        let free = std::array::from_fn(|way| tag(&line, way as u32) == 0);
+        (free.iter().filter(|&&f| f).count() as u32, free)
+    }
+}

@@ -1,0 +1,236 @@
+//! Writing an empty region. The only place that ever overwrites a superblock, and only one it was told to.
+
+use crate::buffers::Piece;
+use crate::core::Identity;
+use crate::domain;
+use crate::error::{ErrorKind, RegionError, Result};
+use crate::layout::{Counter, Layout, SUPERBLOCK_BYTES};
+use crate::mapped::Mapped;
+use crate::memory::{Memory, Step};
+use crate::os::file::{Medium, Target};
+use crate::os::lock::{Hold, Locks};
+use crate::os::map::Mapping;
+use crate::os::{clock, host, sigbus};
+use crate::plan::plan;
+use crate::superblock::{BYTES, MAGIC, Progress, Superblock, uuid_text};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+/// What a format is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct FormatOptions {
+    /// Bytes of the region; `None` = all of the medium. A missing file is created with this size.
+    pub size: Option<u64>,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Domains.
+    pub domains: u32,
+    /// True where hosts see one another's stores without flushes.
+    pub hardware: bool,
+    /// Identity; `None` = random.
+    pub uuid: Option<[u8; 16]>,
+    /// Objects expected; `None` = one per chunk.
+    pub objects: Option<u64>,
+    /// Epoch of the region that this one replaces; `None` = there must be none.
+    pub replaces: Option<u64>,
+    /// Epoch of the new region; `None` = one more than it replaces.
+    pub epoch: Option<u64>,
+    /// Where locks are taken when the medium is a device.
+    pub lock_file: Option<PathBuf>,
+}
+
+/// Formats `target` and returns its superblock.
+///
+/// # Errors
+/// Bad numbers, a medium that holds something else, processes that are attached, another format that is running.
+pub fn format(target: &Target, options: &FormatOptions) -> Result<(Superblock, Layout)> {
+    let planned = |bytes| plan(bytes, options.chunk_bytes, options.domains, options.objects);
+    if let Some(size) = options.size {
+        planned(size)?; // before a file is created for it
+    }
+    if !options.hardware && options.domains > 1 && !hymcache_copy::line::reaches_memory() {
+        return Err(RegionError::invalid(
+            "domains: this machine cannot flush cache lines, so a software-coherent region has one domain",
+        ));
+    }
+    let mut medium = Medium::open_or_create(target, options.size)?;
+    let locks = Locks::open(&medium, options.lock_file.as_deref())?;
+    let busy = |who: &str| {
+        let message = format!(
+            "{}: {who}; detach them, or wait, and format again",
+            medium.name
+        );
+        Err(RegionError::new(ErrorKind::Busy, message))
+    };
+    if !locks.try_lock(0, BYTES as u64, Hold::Alone)? {
+        return busy("another process formats or attaches it right now");
+    }
+    if locks.is_held_elsewhere(BYTES as u64, i64::MAX.unsigned_abs() - BYTES as u64)? {
+        return busy("processes of this host are attached to it");
+    }
+    let uuid = options.uuid.map_or_else(host::random_uuid, Ok)?;
+    let replaced = judge_old(&medium, options, &uuid)?;
+    let epoch = options.epoch.unwrap_or(replaced + 1);
+    if epoch == 0 || epoch < replaced {
+        return Err(RegionError::invalid(format!(
+            "epoch: expected more than {replaced}, which it replaces, found {epoch}"
+        )));
+    }
+    let layout = planned(options.size.unwrap_or(medium.bytes))?;
+    medium.allocate(layout.geometry.bytes)?;
+    let superblock = Superblock {
+        identity: Identity {
+            uuid,
+            epoch,
+            software: !options.hardware,
+            formatted_seconds: clock::now_ms() / 1000,
+        },
+        geometry: layout.geometry.clone(),
+        progress: Progress::Ready,
+    };
+    write(&medium, &superblock, &layout)?;
+    Ok((superblock, layout))
+}
+
+/// What is on the medium already: the epoch that is replaced, 0 for none.
+fn judge_old(medium: &Medium, options: &FormatOptions, uuid: &[u8; 16]) -> Result<u64> {
+    let page = first_page(medium)?;
+    if page.iter().all(|&b| b == 0) {
+        return Ok(0);
+    }
+    let mut bytes = [0; BYTES];
+    bytes.copy_from_slice(&page[..BYTES]);
+    let old = match Superblock::decode(&medium.name, &bytes, medium.bytes) {
+        Ok((old, _)) => Some(old),
+        Err(error)
+            if matches!(error.kind, ErrorKind::Newer | ErrorKind::Foreign)
+                || bytes[..8] != MAGIC =>
+        {
+            let kind = if bytes[..8] == MAGIC {
+                error.kind
+            } else {
+                ErrorKind::Foreign
+            };
+            return Err(RegionError::new(
+                kind,
+                format!(
+                    "{}. It is left untouched: zero its first page to give it up",
+                    error.message
+                ),
+            ));
+        }
+        Err(_) => None, // a damaged superblock: its epoch still has to be named
+    };
+    let mut epoch = [0; 8];
+    epoch.copy_from_slice(&bytes[56..64]);
+    let epoch = u64::from_le_bytes(epoch);
+    let resumed = old.as_ref().is_some_and(|old| {
+        old.progress == Progress::Formatting
+            && &old.identity.uuid == uuid
+            && options.epoch == Some(epoch)
+    });
+    if resumed {
+        return Ok(epoch); // the same format, which died half-way
+    }
+    if options.replaces == Some(epoch) {
+        if options.epoch.is_some_and(|new| new <= epoch) {
+            return Err(RegionError::invalid(format!(
+                "epoch: expected more than {epoch}, which it replaces"
+            )));
+        }
+        return Ok(epoch);
+    }
+    let name = old.map_or_else(
+        || "a damaged region".into(),
+        |old| format!("region {}", uuid_text(&old.identity.uuid)),
+    );
+    let asked = options
+        .replaces
+        .map_or_else(|| "nothing".into(), |n| format!("epoch {n}"));
+    Err(RegionError::new(
+        ErrorKind::Exists,
+        format!(
+            "{}: holds {name} of epoch {epoch}, but {asked} is to be replaced; pass replaces={epoch} to give it up",
+            medium.name
+        ),
+    ))
+}
+
+/// The first page of the medium; what lies past its end counts as zeros.
+fn first_page(medium: &Medium) -> Result<Vec<u8>> {
+    let mut page = vec![0; SUPERBLOCK_BYTES as usize];
+    if medium.is_device {
+        let mapped = Mapped::new(Mapping::new(medium)?, *hymcache_copy::portable());
+        mapped.invalidate(0, SUPERBLOCK_BYTES, Step::Rare);
+        mapped.full_fence(Step::Rare);
+        for (i, word) in page.chunks_exact_mut(8).enumerate() {
+            word.copy_from_slice(&mapped.load(8 * i as u64).to_le_bytes());
+        }
+        return Ok(page);
+    }
+    let some = page
+        .len()
+        .min(usize::try_from(medium.bytes).unwrap_or(usize::MAX));
+    medium
+        .file
+        .read_exact_at(&mut page[..some], 0)
+        .map_err(|error| RegionError::io(&medium.name, &error))?;
+    Ok(page)
+}
+
+fn write(medium: &Medium, superblock: &Superblock, layout: &Layout) -> Result<()> {
+    sigbus::unblock();
+    let mapped = Mapped::new(Mapping::new(medium)?, *hymcache_copy::portable());
+    mapped.mapping().allow_stores(0, layout.pool_at)?;
+    let formatting = Superblock {
+        progress: Progress::Formatting,
+        ..superblock.clone()
+    };
+    store_superblock(&mapped, &formatting.encode(layout));
+    zero(&mapped, BYTES as u64, layout.pool_at - BYTES as u64);
+    for domain in 0..layout.geometry.domains {
+        domain::format_domain(&mapped, layout, domain);
+        let free = layout.counter(domain, Counter::FreeChunks);
+        mapped.store(free, layout.geometry.domain_chunks.into());
+        mapped.flush(free, 8, Step::Rare);
+    }
+    mapped.store_fence(Step::Rare);
+    store_superblock(&mapped, &superblock.encode(layout));
+    if mapped.is_intact() {
+        return Ok(());
+    }
+    let message = format!(
+        "{}: the medium has holes; it was not formatted",
+        medium.name
+    );
+    Err(RegionError::new(ErrorKind::Io, message))
+}
+
+fn zero(mapped: &Mapped, at: u64, len: u64) {
+    let mut zeros = vec![0; 64 << 10];
+    for offset in (0..len).step_by(zeros.len()) {
+        let part = (zeros.len() as u64).min(len - offset) as usize;
+        // SAFETY: the vector outlives the call and is only read.
+        let piece = unsafe { Piece::new(zeros.as_mut_ptr(), part) };
+        mapped.copy_in(at + offset, piece, 0);
+    }
+    mapped.store_fence(Step::Rare);
+}
+
+/// Stores a superblock so that no mixture of old and new ever verifies: the checksum's line first as zeros.
+fn store_superblock(mapped: &Mapped, bytes: &[u8; BYTES]) {
+    let last = BYTES as u64 - 8;
+    let store = |at: u64, value: u64| {
+        mapped.store(at, value);
+        mapped.flush(at, 8, Step::Rare);
+        mapped.store_fence(Step::Rare);
+    };
+    store(last, 0);
+    for (i, word) in bytes.chunks_exact(8).enumerate() {
+        let mut value = [0; 8];
+        value.copy_from_slice(word);
+        mapped.store(8 * i as u64, u64::from_le_bytes(value));
+    }
+    mapped.flush(0, BYTES as u64, Step::Rare);
+    mapped.store_fence(Step::Rare);
+}

@@ -1,0 +1,143 @@
+//! What the protocol needs of memory, and the names of every place where it needs it.
+//!
+//! The protocol is written once, over [`Memory`]. In the product that is [`crate::mapped::Mapped`], whose methods are
+//! the instructions themselves, inlined. In tests it is a model with a private write-back cache per host, where flushed
+//! and non-temporal stores stay pending until a fence and any line may come or go at any time. Each flush, fence and
+//! check carries the name of its place ([`Step`], [`Check`]), so that a test wrapper can leave out exactly one of them;
+//! the shipping implementation ignores the names.
+//!
+//! Places are bytes from the start of the region. An access out of range or misaligned is not undefined: it reads 0,
+//! stores nothing, and reports itself where a result exists.
+
+use crate::buffers::Piece;
+
+/// A place where the protocol flushes, invalidates or fences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Writer: the claimed header leaves the cache before anything of the new object is stored.
+    ClaimFlush,
+    /// Writer: fence of [`Step::ClaimFlush`].
+    ClaimFence,
+    /// Writer: every thread that stored payload or table, before it signals.
+    PayloadFence,
+    /// Writer: table slots leave the cache.
+    TableFlush,
+    /// Writer: the tag leaves the cache. Freshness: without it others find the object late.
+    TagFlush,
+    /// Writer: table and tag are in memory before the header says valid.
+    CommitFence,
+    /// Writer: the valid header leaves the cache. Freshness.
+    ValidFlush,
+    /// Writer: fence of [`Step::ValidFlush`]. Freshness.
+    ValidFence,
+    /// Evictor: the retired header leaves the cache. Freshness.
+    RetireFlush,
+    /// Evictor: fence of [`Step::RetireFlush`]. Freshness.
+    RetireFence,
+    /// Evictor, or whoever finishes for a dead one: the free header leaves the cache before its chunks are free.
+    FreeFlush,
+    /// Fence of [`Step::FreeFlush`].
+    FreeFence,
+    /// Reader: tag line of a foreign domain. Freshness.
+    TagInvalidate,
+    /// Reader: fence of [`Step::TagInvalidate`].
+    TagFence,
+    /// Reader: header of a foreign domain, first look. Freshness.
+    HeaderInvalidate,
+    /// Reader: fence of [`Step::HeaderInvalidate`].
+    HeaderFence,
+    /// Reader: the header is loaded before the table's lines are dropped.
+    TableFenceBefore,
+    /// Reader: table slot of a foreign domain.
+    TableInvalidate,
+    /// Reader: the table's lines are dropped before they are loaded.
+    TableFence,
+    /// Reader: payload of a foreign domain.
+    PayloadInvalidate,
+    /// Reader: the payload's lines are dropped before they are loaded.
+    CopyFence,
+    /// Reader: the payload is loaded before the header's line is dropped again.
+    RecheckFenceBefore,
+    /// Reader: header of a foreign domain, second look.
+    RecheckInvalidate,
+    /// Reader: the header's line is dropped before it is loaded again.
+    RecheckFence,
+    /// Region: superblock, process slots, namespaces, owner lines: rare metadata.
+    Rare,
+}
+
+/// A condition the protocol relies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Check {
+    /// The header's checksum, which covers its place, the region and the epoch.
+    HeaderCrc,
+    /// The header's key is the one looked for.
+    Key,
+    /// Offsets, lengths and counts lie inside the region.
+    Bounds,
+    /// The table's checksum, kept in the header.
+    TableCrc,
+    /// The second look at the header found the first.
+    Recheck,
+    /// The unit's checksum.
+    UnitCrc,
+    /// A chunk that is freed belongs to a header that let go of it.
+    Orphan,
+    /// No live process still writes to the chunk that is freed.
+    Unwritten,
+    /// The commit is the reserver's, all sections are stored.
+    Complete,
+}
+
+/// Kind of copy into private memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stores {
+    /// Ordinary stores: the destination ends in the cache.
+    Cached,
+    /// Non-temporal stores: the destination is on its way to memory.
+    Streaming,
+}
+
+/// Memory that several hosts map. Methods take `&self`: any thread may call any of them at any time.
+pub trait Memory {
+    /// Loads an aligned word; later accesses are not moved before it (pairs with [`Memory::store`]).
+    fn load(&self, at: u64) -> u64;
+    /// Stores an aligned word after every earlier access of this thread (non-temporal stores and flushes excepted).
+    fn store(&self, at: u64, value: u64);
+    /// Compare-and-swap among the processes of one host; sequentially consistent.
+    ///
+    /// # Errors
+    /// What was found instead of `old`.
+    fn cas(&self, at: u64, old: u64, new: u64) -> Result<u64, u64>;
+    /// Adds among the processes of one host, wrapping; returns what was there.
+    fn add(&self, at: u64, value: u64) -> u64;
+
+    /// Starts writing back and dropping every line of the range; done at this thread's next fence.
+    fn flush(&self, at: u64, len: u64, step: Step);
+    /// Starts dropping every line of the range from this host's caches; done at this thread's next full fence.
+    fn invalidate(&self, at: u64, len: u64, step: Step);
+    /// Orders earlier stores, non-temporal stores and flushes before later stores.
+    fn store_fence(&self, step: Step);
+    /// Orders every earlier access and flush before every later one.
+    fn full_fence(&self, step: Step);
+    /// Hints that the line will be loaded soon.
+    fn prefetch(&self, at: u64);
+
+    /// Copies private bytes to the region by non-temporal stores and returns the CRC32C continued from `crc`;
+    /// `None`, and nothing stored, when the range is not inside the region.
+    fn copy_in(&self, at: u64, from: Piece, crc: u32) -> Option<u32>;
+    /// Copies from the region to private bytes and returns the CRC32C continued from `crc`; `None` when the range is
+    /// not inside the region.
+    fn copy_out(&self, at: u64, to: Piece, crc: u32, stores: Stores) -> Option<u32>;
+    /// CRC32C of private bytes, continued from `crc`.
+    fn crc(&self, crc: u32, bytes: &[u8]) -> u32;
+
+    /// False once this process must publish nothing more: a hole in the medium was met, or it is a forked child.
+    fn is_intact(&self) -> bool;
+
+    /// Passes a verdict on; a test wrapper overrides one.
+    #[inline]
+    fn judge(&self, _check: Check, verdict: bool) -> bool {
+        verdict
+    }
+}

@@ -1,0 +1,166 @@
+//! The medium behind a region: a file, a memfd or a device node, always through an open file description of our own.
+//!
+//! A descriptor that came over a socket shares its description with the sender, and with it the sender's locks. So a
+//! descriptor is opened again through `/proc/self/fd`, which gives a new description of the same file.
+
+use crate::error::{ErrorKind, RegionError, Result};
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::linux::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Where a region lies.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A file or device node.
+    Path(PathBuf),
+    /// An open descriptor, which stays the caller's.
+    Fd(RawFd),
+}
+
+impl Target {
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::Path(path) => path.clone(),
+            Self::Fd(fd) => PathBuf::from(format!("/proc/self/fd/{fd}")),
+        }
+    }
+
+    /// How messages call it.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Path(path) => path.display().to_string(),
+            Self::Fd(fd) => format!("region descriptor {fd}"),
+        }
+    }
+}
+
+/// An opened medium.
+pub struct Medium {
+    /// Our own open file description.
+    pub file: File,
+    /// Bytes of the medium.
+    pub bytes: u64,
+    /// True for a device node, whose size and locks are not the file's.
+    pub is_device: bool,
+    /// How messages call it.
+    pub name: String,
+}
+
+impl Medium {
+    /// Opens an existing medium.
+    ///
+    /// # Errors
+    /// It does not exist, may not be opened, or is neither a file nor a character device.
+    pub fn open(target: &Target, write: bool) -> Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(write)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(target.path())
+            .map_err(|error| RegionError::io(format!("{}: cannot open", target.name()), &error))?;
+        Self::of(file, target.name())
+    }
+
+    /// Opens a medium to format it, creating a file of `size` bytes where there is none.
+    ///
+    /// # Errors
+    /// As [`Medium::open`], or the file cannot be created.
+    pub fn open_or_create(target: &Target, size: Option<u64>) -> Result<Self> {
+        let Target::Path(path) = target else {
+            return Self::open(target, true);
+        };
+        if size.is_none() || path.exists() {
+            return Self::open(target, true);
+        }
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .custom_flags(libc::O_CLOEXEC)
+            .mode(0o660)
+            .open(path)
+            .map_err(|error| RegionError::io(format!("{}: cannot create", target.name()), &error))
+            .and_then(|file| Self::of(file, target.name()))
+    }
+
+    fn of(file: File, name: String) -> Result<Self> {
+        let found = file
+            .metadata()
+            .map_err(|error| RegionError::io(&name, &error))?;
+        let kind = found.file_type();
+        let is_device = kind.is_char_device();
+        let bytes = if is_device {
+            device_bytes(&name, found.st_rdev())?
+        } else if kind.is_file() {
+            found.len()
+        } else {
+            return Err(RegionError::new(
+                ErrorKind::Foreign,
+                format!(
+                    "{name}: expected a file or a device-dax node, found {kind:?}; check the path"
+                ),
+            ));
+        };
+        Ok(Self {
+            file,
+            bytes,
+            is_device,
+            name,
+        })
+    }
+
+    /// Makes sure that a file has `bytes` bytes and pages for all of them, so that no later store can fail.
+    ///
+    /// # Errors
+    /// The file system has no room.
+    pub fn allocate(&mut self, bytes: u64) -> Result<()> {
+        if self.is_device {
+            return Ok(());
+        }
+        let full = |error: std::io::Error| {
+            RegionError::io(
+                format!("{}: cannot allocate {bytes} bytes", self.name),
+                &error,
+            )
+        };
+        if self.bytes < bytes {
+            self.file.set_len(bytes).map_err(full)?;
+            self.bytes = bytes;
+        }
+        if self.is_allocated() {
+            return Ok(());
+        }
+        // SAFETY: a valid descriptor; the call changes no byte of the file.
+        let code = unsafe { libc::posix_fallocate(self.file.as_raw_fd(), 0, bytes.cast_signed()) };
+        if code == 0 {
+            return Ok(());
+        }
+        Err(full(std::io::Error::from_raw_os_error(code)))
+    }
+
+    /// True when the medium has a page for every byte: populating a mapping then costs nobody memory.
+    pub fn is_allocated(&self) -> bool {
+        self.is_device
+            || self
+                .file
+                .metadata()
+                .is_ok_and(|found| found.st_blocks() * 512 >= self.bytes)
+    }
+}
+
+/// Bytes of a device-dax instance: the kernel tells in sysfs, the node itself has no size.
+fn device_bytes(name: &str, device: u64) -> Result<u64> {
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    let path = format!("/sys/dev/char/{major}:{minor}/size");
+    std::fs::read_to_string(Path::new(&path))
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .ok_or_else(|| {
+            RegionError::new(
+                ErrorKind::Foreign,
+                format!("{name}: expected a device-dax node, found a character device without {path}; check the path"),
+            )
+        })
+}

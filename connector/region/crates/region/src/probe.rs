@@ -1,0 +1,282 @@
+//! Finding keys: tag lines first, header lines for the ways whose tag matches.
+//!
+//! Keys are probed in batches: every line that a batch needs is asked for before the first is used, and a foreign
+//! domain's lines are dropped together under one fence. What is found is a hint. It becomes truth when a read has
+//! verified it, so nothing here checks more than state and key.
+
+use crate::core::{Core, Place};
+use crate::digest::Digest;
+use crate::header::Header;
+use crate::layout::{Counter, LINE, WAYS};
+use crate::memory::{Check, Memory, Step};
+use crate::stats::Event;
+use crate::words::{Class, HeaderWord, Recency, State, quarantine_entry};
+
+/// Keys probed together: enough lines in flight to hide their latency, few enough to stay in registers and L1.
+pub const BATCH: usize = 32;
+
+/// Ways of one key that are looked at: its own, and room for chance and for damaged tag lines.
+const MATCHES_PER_KEY: usize = 4;
+
+/// What a probe accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accept {
+    /// Objects that are not on their way out: lookups.
+    Valid,
+    /// Also retired ones, when no valid one is there: reads after a lookup.
+    Readable,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Match {
+    key: u8,
+    header: u32,
+}
+
+impl<M: Memory> Core<M> {
+    /// Looks a batch up in one domain: `found[i]` is filled for each key that is still `None` and lies there.
+    pub(crate) fn probe(
+        &self,
+        domain: u32,
+        keys: &[Digest],
+        accept: Accept,
+        found: &mut [Option<Place>],
+    ) {
+        let foreign = self.is_foreign(domain);
+        let sets = self.layout.geometry.sets;
+        let wanted = |found: &[Option<Place>], i: usize| found[i].is_none();
+        for (i, key) in keys.iter().enumerate() {
+            if wanted(found, i) {
+                for set in key.sets(sets) {
+                    let at = self.layout.tags(domain, set);
+                    if foreign {
+                        self.mem.invalidate(at, LINE, Step::TagInvalidate);
+                    } else {
+                        self.mem.prefetch(at);
+                    }
+                }
+            }
+        }
+        if foreign {
+            self.mem.full_fence(Step::TagFence);
+        }
+        let mut matches = [Match::default(); BATCH * MATCHES_PER_KEY];
+        let mut count = 0;
+        for (i, key) in keys.iter().enumerate() {
+            if wanted(found, i) {
+                count += self.match_tags(domain, i as u8, key, &mut matches[count..]);
+            }
+        }
+        let matches = &matches[..count];
+        for one in matches {
+            let at = self.layout.header(domain, one.header);
+            if foreign {
+                self.mem.invalidate(at, LINE, Step::HeaderInvalidate);
+            } else {
+                self.mem.prefetch(at);
+            }
+        }
+        if foreign && count > 0 {
+            self.mem.full_fence(Step::HeaderFence);
+        }
+        self.match_headers(domain, keys, accept, matches, found);
+    }
+
+    /// Headers of this domain whose tag is the key's.
+    #[inline]
+    fn match_tags(&self, domain: u32, key: u8, digest: &Digest, out: &mut [Match]) -> usize {
+        let mut count = 0;
+        for set in digest.sets(self.layout.geometry.sets) {
+            let line = self.line(self.layout.tags(domain, set));
+            for way in 0..WAYS {
+                if tag(&line, way) == digest.tag && count < MATCHES_PER_KEY.min(out.len()) {
+                    out[count] = Match {
+                        key,
+                        header: set * WAYS + way,
+                    };
+                    count += 1;
+                }
+            }
+        }
+        count
+    }
+
+    #[inline]
+    fn match_headers(
+        &self,
+        domain: u32,
+        keys: &[Digest],
+        accept: Accept,
+        matches: &[Match],
+        found: &mut [Option<Place>],
+    ) {
+        for pass in [State::Valid, State::Retired] {
+            if pass == State::Retired && accept == Accept::Valid {
+                return;
+            }
+            for one in matches {
+                let i = usize::from(one.key);
+                if found[i].is_some() {
+                    continue;
+                }
+                let word = HeaderWord(self.mem.load(self.layout.header(domain, one.header)));
+                if word.is(pass) && self.has_key(domain, one.header, &keys[i]) {
+                    let place = Place {
+                        domain,
+                        header: one.header,
+                        generation: word.generation(),
+                    };
+                    if !self.is_quarantined(place) {
+                        found[i] = Some(place);
+                    }
+                }
+            }
+        }
+    }
+
+    /// True when the header's key words are the digest's. The line may change meanwhile: a hint.
+    pub(crate) fn has_key(&self, domain: u32, header: u32, digest: &Digest) -> bool {
+        let at = self.layout.header(domain, header);
+        let same = self.mem.load(at + 8) == digest.a
+            && self.mem.load(at + 16) == digest.b
+            && self.mem.load(at + 24) as u32 == digest.c;
+        self.mem.judge(Check::Key, same)
+    }
+
+    /// True when a place that came from outside lies in the region.
+    pub fn is_place(&self, place: Place) -> bool {
+        place.domain < self.layout.geometry.domains && place.header < self.layout.headers()
+    }
+
+    /// Looks one key up in every domain.
+    pub fn locate(&self, digest: &Digest, accept: Accept) -> Option<Place> {
+        let mut found = [None];
+        for domain in self.domains() {
+            self.probe(domain, std::slice::from_ref(digest), accept, &mut found);
+            if found[0].is_some() {
+                break;
+            }
+        }
+        found[0]
+    }
+
+    /// Looks a batch of at most [`BATCH`] keys up in every domain.
+    pub fn locate_batch(&self, keys: &[Digest], found: &mut [Option<Place>]) {
+        for domain in self.domains() {
+            self.probe(domain, keys, Accept::Valid, found);
+            if found.iter().all(Option::is_some) {
+                break;
+            }
+        }
+    }
+
+    /// Length of the leading run of keys that are found, `visit` being called for each; a key that is `None` ends it.
+    /// Touches what it finds: the head of the chain becomes the most recent, so that eviction takes chains from their
+    /// tails.
+    pub fn lookup(
+        &self,
+        count: usize,
+        mut key: impl FnMut(usize) -> Option<Digest>,
+        mut visit: impl FnMut(Place),
+    ) -> usize {
+        let first_tick = match &self.own {
+            Some(own) if count > 0 => self.ticks(own.domain, count as u64),
+            _ => 0,
+        };
+        let mut run = 0;
+        while run < count {
+            let mut found = [None; BATCH];
+            let mut keys = [Digest::default(); BATCH];
+            let mut n = 0;
+            while n < BATCH.min(count - run)
+                && let Some(digest) = key(run + n)
+            {
+                keys[n] = digest;
+                n += 1;
+            }
+            self.locate_batch(&keys[..n], &mut found[..n]);
+            let hits = found[..n].iter().take_while(|f| f.is_some()).count();
+            for (i, place) in found[..hits].iter().flatten().enumerate() {
+                self.touch(*place, first_tick + (count - run - i) as u64);
+                visit(*place);
+            }
+            run += hits;
+            if hits < BATCH {
+                break;
+            }
+        }
+        self.stats.add(Event::LookupKeys, count as u64);
+        self.stats.add(Event::LookupHits, run as u64);
+        run
+    }
+
+    /// Marks an own object as used at `tick`. Other domains' objects are not ours to mark.
+    #[inline]
+    pub(crate) fn touch(&self, place: Place, tick: u64) {
+        if self
+            .own
+            .as_ref()
+            .is_some_and(|own| own.domain == place.domain)
+        {
+            let at = self.layout.recency(place.domain, place.header);
+            self.mem.store(at, Recency::new(Class::Live, tick).0);
+        }
+    }
+
+    /// True when this object failed its checks here before.
+    fn is_quarantined(&self, place: Place) -> bool {
+        let Some(own) = &self.own else {
+            return self.owner().is_quarantined(place);
+        };
+        if self
+            .mem
+            .load(self.layout.counter(own.domain, Counter::Quarantined))
+            == 0
+        {
+            return false;
+        }
+        let entry = quarantine_entry(place.domain, place.header, place.generation);
+        let line = self
+            .layout
+            .quarantine(own.domain, self.quarantine_line(place));
+        self.line(line).contains(&entry)
+    }
+
+    fn quarantine_line(&self, place: Place) -> u32 {
+        place.header.wrapping_mul(0x9E37_79B1).rotate_left(16)
+            % self.layout.geometry.quarantine_lines
+    }
+
+    /// Stops lookups from finding this object again until its header is claimed anew.
+    pub fn quarantine(&self, place: Place) {
+        let Some(own) = &self.own else {
+            return self.owner().quarantine(place);
+        };
+        let entry = quarantine_entry(place.domain, place.header, place.generation);
+        let line = self
+            .layout
+            .quarantine(own.domain, self.quarantine_line(place));
+        let words = self.line(line);
+        if words.contains(&entry) {
+            return;
+        }
+        let counter = self.layout.counter(own.domain, Counter::Quarantined);
+        let victim = self.mem.add(counter, 1) % 8;
+        let way = words
+            .iter()
+            .position(|&w| w == 0)
+            .unwrap_or(victim as usize);
+        self.mem.store(line + 8 * way as u64, entry);
+    }
+}
+
+/// Tag of a way in a tag line.
+pub(crate) const fn tag(line: &[u64; 8], way: u32) -> u32 {
+    (line[(way / 2) as usize] >> (32 * (way % 2))) as u32
+}
+
+/// True when an object of this header could be the one at `place`.
+pub(crate) fn is_at(header: &Header, place: Place) -> bool {
+    header.word.generation() == place.generation
+        && (header.word.is(State::Valid) || header.word.is(State::Retired))
+}

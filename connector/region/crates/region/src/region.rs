@@ -1,0 +1,416 @@
+//! A region as a process holds it: the protocol on a mapping, and the two threads that keep it in order.
+//!
+//! The janitor shows that the process lives, sweeps processes that died, and notices a re-format. The populator faults
+//! the mapping in, so that no request does. Both hold the region weakly: the last user that lets go ends it.
+
+use crate::attach::load_superblock;
+use crate::buffers::Buffers;
+use crate::core::{Core, Own, Place, Scratch};
+use crate::digest::{Digest, Digester};
+use crate::mapped::Mapped;
+use crate::memory::Memory;
+use crate::os::file::Medium;
+use crate::os::lock::{Hold, Locks};
+use crate::os::sigbus;
+use crate::read::Units;
+use crate::stats::{Event, Miss, Refusal};
+use crate::superblock::{Progress, Superblock};
+use crate::write::Shape;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// How often the janitor looks: a dead process's space is usable again within about this time.
+const JANITOR_PERIOD: Duration = Duration::from_millis(100);
+/// Every so many looks it counts the chunks and frees orphans that nobody pointed it to.
+const ORPHANS_EVERY: u64 = 100;
+/// Bytes faulted in at a time.
+const POPULATE_BYTES: u64 = 16 << 20;
+/// How long the end of a region waits for calls under way.
+const END_WAIT: Duration = Duration::from_secs(10);
+/// Unknown namespace number.
+const UNNUMBERED: u16 = u16::MAX;
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// An attached region. Dropping it leaves the process slot in good order and unmaps.
+pub struct Live {
+    core: Core<Mapped>,
+    locks: Option<Locks>,
+    medium: Medium,
+    populated: AtomicU64,
+    is_populating: AtomicBool,
+    is_ending: AtomicBool,
+}
+
+impl Live {
+    /// Starts the threads of a region that was just attached.
+    pub(crate) fn start(
+        core: Core<Mapped>,
+        locks: Option<Locks>,
+        medium: Medium,
+        populate: bool,
+    ) -> Arc<Self> {
+        let populate = populate && medium.is_allocated();
+        let live = Arc::new(Self {
+            core,
+            locks,
+            medium,
+            populated: AtomicU64::new(0),
+            is_populating: AtomicBool::new(populate),
+            is_ending: AtomicBool::new(false),
+        });
+        let weak = Arc::downgrade(&live);
+        spawn("hymcache-janitor", move || janitor(&weak));
+        if populate {
+            let weak = Arc::downgrade(&live);
+            spawn("hymcache-populate", move || populator(&weak));
+        }
+        live
+    }
+
+    /// Lets go and waits until calls and threads that use the region have let go too, so that the process slot is given
+    /// back when this returns. A call that hangs keeps the region alive instead of ending under it.
+    pub fn end(self: Arc<Self>) {
+        self.is_ending.store(true, Ordering::Relaxed);
+        let deadline = Instant::now() + END_WAIT;
+        while Arc::strong_count(&self) > 1 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// The protocol state: identity, layout, counters.
+    pub const fn core(&self) -> &Core<Mapped> {
+        &self.core
+    }
+
+    /// How messages call the medium.
+    pub fn name(&self) -> &str {
+        &self.medium.name
+    }
+
+    /// Bytes faulted in so far, and whether that still goes on.
+    pub fn populated(&self) -> (u64, bool) {
+        let bytes = self.populated.load(Ordering::Relaxed);
+        (bytes, self.is_populating.load(Ordering::Relaxed))
+    }
+
+    /// False once nothing is read or published any more.
+    pub fn is_intact(&self) -> bool {
+        self.core.mem.is_intact()
+    }
+
+    /// What every request begins with: this thread can meet a hole, and the region is still the one that was attached.
+    /// A forked child has no mapping, so that comes first.
+    #[inline]
+    fn ready(&self) -> bool {
+        if !self.is_intact() {
+            return false;
+        }
+        sigbus::unblock();
+        let epoch = self.core.mem.load(56);
+        if epoch != self.core.identity.epoch {
+            self.core.mem.mapping().lose();
+        }
+        self.is_intact()
+    }
+
+    /// Length of the leading run of keys that are found; `visit` is called for each.
+    pub fn lookup(
+        &self,
+        count: usize,
+        key: impl FnMut(usize) -> Option<Digest>,
+        visit: impl FnMut(Place),
+    ) -> usize {
+        if self.ready() {
+            return self.core.lookup(count, key, visit);
+        }
+        self.core.stats.add(Event::MissLost, 1);
+        0
+    }
+
+    /// Looks keys up one by one; `visit` is told whether each is there.
+    pub fn contains(&self, digests: &[Digest], mut visit: impl FnMut(bool)) {
+        let ready = self.ready();
+        for keys in digests.chunks(crate::probe::BATCH) {
+            let mut found = [None; crate::probe::BATCH];
+            if ready {
+                self.core.locate_batch(keys, &mut found[..keys.len()]);
+            }
+            found[..keys.len()]
+                .iter()
+                .for_each(|place| visit(place.is_some()));
+        }
+    }
+
+    /// Copies units of an object out. See [`Core::get`].
+    ///
+    /// # Errors
+    /// The reason of the miss, already counted.
+    pub fn get(&self, key: &Digest, units: Units, buffers: Buffers) -> Result<u64, Miss> {
+        if !self.ready() {
+            self.core.stats.add(Event::MissLost, 1);
+            return Err(Miss::Lost);
+        }
+        SCRATCH.with_borrow_mut(|scratch| self.core.get(key, units, buffers, scratch))
+    }
+
+    /// Stores an object. See [`Core::put`].
+    ///
+    /// # Errors
+    /// Why nothing was stored, already counted.
+    pub fn put(&self, key: &Digest, shape: Shape, buffers: Buffers) -> Result<(), Refusal> {
+        if !self.ready() {
+            self.core.stats.add(Event::PutLost, 1);
+            return Err(Refusal::Lost);
+        }
+        SCRATCH.with_borrow_mut(|scratch| self.core.put(key, shape, buffers, scratch))
+    }
+
+    /// Retires own objects. Returns how many.
+    pub fn evict(&self, digests: &[Digest]) -> usize {
+        if !self.ready() {
+            return 0;
+        }
+        let own = |key: &&Digest| self.core.evict_key(key);
+        digests.iter().filter(own).count()
+    }
+
+    /// Reserves room for an object. See [`Core::reserve`].
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn reserve(&self, key: &Digest, shape: Shape) -> Result<Place, Refusal> {
+        if !self.ready() {
+            return Err(Refusal::Lost);
+        }
+        SCRATCH.with_borrow_mut(|scratch| self.core.reserve(key, shape, scratch))
+    }
+
+    /// Copies one section of a reserved object in. See [`Core::write`].
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn write(&self, place: Place, section: u32, buffers: Buffers) -> Result<(), Refusal> {
+        if !self.ready() {
+            return Err(Refusal::Lost);
+        }
+        let result =
+            SCRATCH.with_borrow_mut(|scratch| self.core.write(place, section, buffers, scratch));
+        if result.is_ok() {
+            self.core.stats.add(Event::PutBytes, buffers.len());
+        }
+        result
+    }
+
+    /// Copies units of a found object out. See [`Core::read`].
+    ///
+    /// # Errors
+    /// The reason of the miss, already counted.
+    pub fn read(&self, place: Place, units: Units, buffers: Buffers) -> Result<u64, Miss> {
+        let result = if self.ready() && self.core.is_place(place) {
+            SCRATCH.with_borrow_mut(|scratch| self.core.read(place, None, units, buffers, scratch))
+        } else {
+            Err(Miss::Lost)
+        };
+        if let Err(miss) = result {
+            self.core.stats.add(miss.into(), 1);
+        }
+        result
+    }
+
+    /// Publishes a reserved object. See [`Core::commit`].
+    ///
+    /// # Errors
+    /// Why not; the reservation is then given up.
+    pub fn commit(&self, place: Place) -> Result<(), Refusal> {
+        if !self.ready() {
+            return Err(Refusal::Lost);
+        }
+        let result = SCRATCH.with_borrow_mut(|scratch| self.core.commit(place, scratch));
+        match result {
+            Ok(()) => self.core.stats.add(Event::Puts, 1),
+            Err(refusal) => {
+                self.core.stats.add(refusal.into(), 1);
+                self.core.abort(place);
+            }
+        }
+        result
+    }
+
+    /// Gives a reservation up.
+    pub fn abort(&self, place: Place) {
+        if self.ready() {
+            self.core.abort(place);
+        }
+    }
+
+    /// Stops lookups from finding an object until its header is claimed anew.
+    pub fn quarantine(&self, place: Place) {
+        if self.ready() && self.core.is_place(place) {
+            self.core.quarantine(place);
+        }
+    }
+
+    /// Sweeps every process of the own domain that is dead. Returns how many were.
+    pub fn sweep(&self) -> usize {
+        match (&self.core.own, &self.locks) {
+            (Some(own), Some(locks)) if self.ready() => self.sweep_dead(own, locks),
+            _ => 0,
+        }
+    }
+
+    fn sweep_dead(&self, own: &Own, locks: &Locks) -> usize {
+        let others =
+            (0..self.core.layout.geometry.processes).filter(|&process| process != own.process);
+        let mut dead = 0;
+        for process in others.filter(|&process| self.core.is_process_live(own, process)) {
+            let at = self.core.layout.process(own.domain, process);
+            // The lock byte is the proof. While we hold it nobody else sweeps the slot or takes it.
+            if locks.try_lock(at, 1, Hold::Alone).unwrap_or(false) {
+                self.core.sweep_process(own, process);
+                locks.unlock(at, 1);
+                dead += 1;
+            }
+        }
+        dead
+    }
+
+    /// One look of the janitor.
+    fn look(&self, round: u64) {
+        if !self.ready() {
+            return;
+        }
+        let bytes = load_superblock(&self.core.mem);
+        let current =
+            Superblock::decode("", &bytes, self.medium.bytes).is_ok_and(|(superblock, _)| {
+                superblock.progress == Progress::Ready
+                    && superblock.identity.epoch == self.core.identity.epoch
+                    && superblock.identity.uuid == self.core.identity.uuid
+            });
+        if !current {
+            self.core.mem.mapping().lose();
+            return;
+        }
+        if let (Some(own), Some(locks)) = (&self.core.own, &self.locks) {
+            self.core.show(own);
+            self.sweep_dead(own, locks);
+            if round % ORPHANS_EVERY == ORPHANS_EVERY - 1 {
+                self.core.sweep_orphans(own);
+            }
+        }
+    }
+
+    /// Ranges to fault in: (place, bytes, with stores), metadata before payload, the own domain before the others.
+    fn ranges(&self) -> Vec<(u64, u64, bool)> {
+        let layout = &self.core.layout;
+        let own = self.core.own.as_ref();
+        let is_own = |domain| own.is_some_and(|own| own.domain == domain);
+        let mut ranges: Vec<_> = (0..layout.geometry.domains)
+            .map(|domain| (layout.domain(domain), layout.domain_bytes, is_own(domain)))
+            .collect();
+        ranges.sort_by_key(|&(_, _, write)| !write);
+        for extent in own.iter().flat_map(|own| &own.extents) {
+            let bytes = u64::from(extent.count) * layout.geometry.chunk_bytes;
+            ranges.push((layout.chunk(extent.chunk), bytes, true));
+        }
+        let pool = u64::from(layout.chunks) * layout.geometry.chunk_bytes;
+        ranges.push((layout.pool_at, pool, false));
+        ranges
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if let Some(own) = &self.core.own
+            && self.core.mem.mapping().is_mapped()
+        {
+            self.core.leave(own);
+        }
+    }
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
+    // A process that cannot start a thread works without: others sweep for it, requests fault pages in themselves.
+    let _ = std::thread::Builder::new().name(name.into()).spawn(body);
+}
+
+/// The region, unless it is about to end.
+fn in_use(region: &Weak<Live>) -> Option<Arc<Live>> {
+    region
+        .upgrade()
+        .filter(|live| !live.is_ending.load(Ordering::Relaxed))
+}
+
+fn janitor(region: &Weak<Live>) {
+    for round in 0_u64.. {
+        std::thread::sleep(JANITOR_PERIOD);
+        let Some(live) = in_use(region) else { return };
+        live.look(round);
+    }
+}
+
+fn populator(region: &Weak<Live>) {
+    let Some(ranges) = region.upgrade().map(|live| live.ranges()) else {
+        return;
+    };
+    for (start, len, write) in ranges {
+        for offset in (0..len).step_by(POPULATE_BYTES as usize) {
+            let Some(live) = in_use(region) else { return };
+            let part = POPULATE_BYTES.min(len - offset);
+            if !live.is_intact()
+                || !live
+                    .core
+                    .mem
+                    .mapping()
+                    .populate(start + offset, part, write)
+            {
+                break;
+            }
+            live.populated.fetch_add(part, Ordering::Relaxed);
+        }
+    }
+    if let Some(live) = region.upgrade() {
+        live.is_populating.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Keys of one model configuration in one region.
+pub struct Namespace {
+    digester: Digester,
+    fingerprint: [u8; 32],
+    number: AtomicU16,
+}
+
+impl Namespace {
+    /// The namespace of `fingerprint` in the region `live`.
+    pub fn new(live: &Live, fingerprint: [u8; 32]) -> Self {
+        Self {
+            digester: Digester::new(&live.core.identity.uuid, &fingerprint),
+            fingerprint,
+            number: AtomicU16::new(UNNUMBERED),
+        }
+    }
+
+    /// Digest of an engine key.
+    #[inline]
+    pub fn digest(&self, key: &[u8]) -> Digest {
+        self.digester.digest(key)
+    }
+
+    /// Its number in the own domain, registered at the first put.
+    pub fn number(&self, live: &Live) -> u16 {
+        match self.number.load(Ordering::Relaxed) {
+            UNNUMBERED if live.ready() => {
+                let number = live.core.namespace_number(&self.fingerprint);
+                self.number.store(number, Ordering::Relaxed);
+                number
+            }
+            UNNUMBERED => 0,
+            number => number,
+        }
+    }
+}

@@ -1,0 +1,272 @@
+"""What format and attach accept, refuse, and leave alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hymcache.region import HandoverError, Region, RegionError
+from hymcache.region.handover import Server
+
+MIB = 1 << 20
+FINGERPRINT = bytes(range(32))
+UUID = "01234567-89ab-cdef-0123-456789abcdef"
+
+
+def kind_of(call: object) -> str:
+    with pytest.raises(RegionError) as caught:
+        call()  # type: ignore[operator]
+    assert str(caught.value).count(";") >= 1 or caught.value.kind == "io", (
+        f"says nothing about what to do: {caught.value}"
+    )
+    return caught.value.kind
+
+
+def test_format_reports_what_it_wrote(medium: Path) -> None:
+    info = Region.format(medium, size=64 * MIB, chunk_bytes=1 * MIB, domains=2, uuid=UUID, coherence="hardware")
+    assert (info.uuid, info.epoch, info.bytes, info.chunk_bytes, info.domains) == (UUID, 1, 64 * MIB, 1 * MIB, 2)
+    assert info.coherence == "hardware"
+    assert info.chunks * info.chunk_bytes + info.metadata_bytes <= info.bytes
+    assert info.chunks >= 56
+    with Region.attach(medium, domain=1) as region:
+        attached = region.info()
+    assert attached.domain == 1
+    assert (attached.uuid, attached.chunks, attached.objects) == (info.uuid, info.chunks, info.objects)
+
+
+def test_attach_never_formats(medium: Path) -> None:
+    medium.write_bytes(bytes(MIB))
+    assert kind_of(lambda: Region.attach(medium)) == "unformatted"
+    assert medium.read_bytes() == bytes(MIB)
+    medium.write_bytes(b"")
+    assert kind_of(lambda: Region.attach(medium)) == "unformatted"
+    with pytest.raises(RegionError, match="No such file"):
+        Region.attach(medium.with_name("absent"))
+    assert not medium.with_name("absent").exists()
+
+
+@pytest.mark.parametrize("content", [b"\x7fELF" + bytes(MIB), bytes(1024) + b"\x53\xef" + bytes(MIB), b"short"])
+def test_a_foreign_file_is_refused_and_untouched(medium: Path, content: bytes) -> None:
+    medium.write_bytes(content)
+    if content[:4] == b"\x7fELF" or len(content) < 4096:
+        assert kind_of(lambda: Region.attach(medium)) == "foreign"
+    assert kind_of(lambda: Region.format(medium, size=32 * MIB)) == "foreign"
+    assert medium.read_bytes() == content
+
+
+def test_a_truncated_region_is_refused_and_untouched(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB)
+    os.truncate(medium, 16 * MIB)
+    before = medium.read_bytes()
+    with pytest.raises(
+        RegionError, match=f"expected {32 * MIB} bytes as its superblock says, found {16 * MIB}"
+    ) as caught:
+        Region.attach(medium)
+    assert caught.value.kind == "truncated"
+    assert medium.read_bytes() == before
+
+
+def test_a_region_of_another_uuid_or_epoch_is_refused_by_name(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB, uuid=UUID, epoch=7)
+    other = UUID.replace("0", "f")
+    with pytest.raises(RegionError, match=f"expected region {other}, found {UUID}") as caught:
+        Region.attach(medium, uuid=other)
+    assert caught.value.kind == "wrong-uuid"
+    with pytest.raises(RegionError, match="expected epoch 6, found 7") as caught:
+        Region.attach(medium, epoch=6)
+    assert caught.value.kind == "wrong-epoch"
+    Region.attach(medium, uuid=UUID, epoch=7).close()
+
+
+def flip(medium: Path, at: int, mask: int = 0xFF) -> None:
+    with medium.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ mask]))
+
+
+def test_a_torn_superblock_is_refused(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB)
+    flip(medium, 64)
+    assert kind_of(lambda: Region.attach(medium)) == "torn"
+
+
+def test_a_newer_region_is_refused_and_not_replaced(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB)
+    flip(medium, 31, 0x80)
+    assert kind_of(lambda: Region.attach(medium)) == "newer"
+    assert kind_of(lambda: Region.format(medium, replaces=1)) == "newer"
+
+
+def test_a_half_finished_format_is_said_and_can_be_resumed(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB, uuid=UUID, epoch=3)
+    script = "import sys, struct\nfrom hymcache.region import Region\n"
+    assert script
+    raw = bytearray(medium.read_bytes()[:256])
+    raw[12] = 1
+    raw[252:] = crc32c(bytes(raw[:252])).to_bytes(4, "little")
+    with medium.open("r+b") as file:
+        file.write(raw)
+    assert kind_of(lambda: Region.attach(medium)) == "formatting"
+    assert kind_of(lambda: Region.format(medium)) == "exists"
+    assert Region.format(medium, uuid=UUID, epoch=3).epoch == 3
+    Region.attach(medium, epoch=3).close()
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def test_format_replaces_only_the_epoch_it_names(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB)
+    with Region.attach(medium) as region:
+        region.namespace(FINGERPRINT).put(b"k", b"x")
+    assert kind_of(lambda: Region.format(medium)) == "exists"
+    assert kind_of(lambda: Region.format(medium, replaces=2)) == "exists"
+    with pytest.raises(ValueError, match="epoch"):
+        Region.format(medium, replaces=1, epoch=1)
+    assert Region.format(medium, replaces=1).epoch == 2
+    with Region.attach(medium) as region:
+        assert region.namespace(FINGERPRINT).lookup([b"k"]) == 0
+
+
+def test_format_waits_for_nobody_it_would_hurt(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB)
+    with Region.attach(medium):
+        assert kind_of(lambda: Region.format(medium, replaces=1)) == "busy"
+    Region.format(medium, replaces=1)
+
+
+def test_a_process_notices_a_new_epoch_and_misses(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB)
+    reader = Region.attach(medium, read_only=True)
+    with Region.attach(medium) as region:
+        region.namespace(FINGERPRINT).put(b"k", b"x")
+    ns = reader.namespace(FINGERPRINT)
+    assert ns.lookup([b"k"]) == 1
+    Region.format(medium, replaces=1)
+    assert ns.lookup([b"k"]) == 0
+    assert reader.info().lost
+    assert reader.stats()["miss_lost"] == 1
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"size": 32 * MIB + 1}, "size: expected a multiple"),
+        ({"size": 1 * MIB, "chunk_bytes": 2 * MIB}, "size: 1048576 bytes are too few"),
+        ({"size": 32 * MIB, "chunk_bytes": 3 << 16}, "chunk_bytes: expected a power of two"),
+        ({"size": 32 * MIB, "chunk_bytes": 1 << 10}, "chunk_bytes: expected a power of two"),
+        ({"size": 32 * MIB, "domains": 0}, "domains: expected at least 1"),
+        ({"size": 32 * MIB, "objects": 0}, "objects: expected at least 1"),
+        ({"size": 32 * MIB, "coherence": "maybe"}, "coherence: expected"),
+        ({"size": 32 * MIB, "uuid": "not-a-uuid"}, "uuid: expected 32 hexadecimal digits"),
+    ],
+)
+def test_a_region_that_cannot_be_is_refused_before_a_file_is_made(
+    medium: Path, options: dict[str, object], match: str
+) -> None:
+    with pytest.raises(ValueError, match=match):
+        Region.format(medium, **options)  # type: ignore[arg-type]
+    assert not medium.exists()
+
+
+def test_a_domain_out_of_range_is_refused(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB, domains=2)
+    with pytest.raises(ValueError, match="domain: expected 0 to 1, found 2"):
+        Region.attach(medium, domain=2)
+
+
+def test_a_second_host_is_refused_and_the_first_may_come_back(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB, domains=2)
+    with Region.attach(medium, host="node-a") as region:
+        region.namespace(FINGERPRINT).put(b"k", b"x")
+    assert kind_of(lambda: Region.attach(medium, host="node-b")) == "owned"
+    with Region.attach(medium, host="node-b", domain=1) as other, Region.attach(medium, host="NODE-A") as first:
+        assert first.namespace(FINGERPRINT).lookup([b"k"]) == 1
+        assert other.namespace(FINGERPRINT).lookup([b"k"]) == 1
+
+
+def test_a_memory_file_by_descriptor(medium: Path) -> None:
+    fd = os.memfd_create("region")
+    os.ftruncate(fd, 32 * MIB)
+    Region.format(fd)
+    with Region.attach(fd) as region:
+        os.close(fd)
+        ns = region.namespace(FINGERPRINT)
+        assert ns.put(b"k", b"x")
+        assert ns.lookup([b"k"]) == 1
+
+
+def test_a_socket_hands_the_region_over(tmp_path: Path) -> None:
+    fd = os.memfd_create("region")
+    os.ftruncate(fd, 32 * MIB)
+
+    def handler(request: dict[str, object]) -> tuple[dict[str, object], int | None]:
+        if request.get("region") not in (None, "r-1"):
+            raise HandoverError("no-such-region", "ask for r-1")
+        return {"ok": True, "region": "r-1", "bytes": 32 * MIB, "access": "rw"}, os.dup(fd)
+
+    with Server(tmp_path / "s.sock", handler):
+        target = f"unix:{tmp_path}/s.sock"
+        Region.format(target)
+        with Region.attach(target) as one, Region.attach(f"{target}?region=r-1") as two:
+            assert one.info().process_slot != two.info().process_slot, "locks are shared with the sender"
+            one.namespace(FINGERPRINT).put(b"k", b"x")
+            assert two.namespace(FINGERPRINT).lookup([b"k"]) == 1
+        with pytest.raises(HandoverError, match="ask for r-1"):
+            Region.attach(f"{target}?region=r-2")
+        with pytest.raises(ValueError, match=r"expected unix:/path\.sock"):
+            Region.attach(f"{target}?blade=1")
+    os.close(fd)
+
+
+@pytest.mark.parametrize("target", [None, 1.5, True, b"bytes\0zero"])
+def test_a_target_of_a_wrong_type_is_refused(target: object) -> None:
+    with pytest.raises((TypeError, RegionError, ValueError)):
+        Region.attach(target)  # type: ignore[arg-type]
+
+
+def test_a_folder_is_no_region(tmp_path: Path) -> None:
+    with pytest.raises(RegionError):
+        Region.attach(tmp_path, read_only=True)
+
+
+def test_sixteen_processes_attach_at_once(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB)
+    script = (
+        "import sys; from hymcache.region import Region\n"
+        "region = Region.attach(sys.argv[1]); sys.stdin.readline(); print(region.info().process_slot)\n"
+    )
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, medium], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(16)
+    ]
+    slots = [worker.communicate("\n", timeout=60)[0].strip() for worker in workers]
+    assert [worker.returncode for worker in workers] == [0] * 16
+    assert all(slots)
+
+
+def test_process_slots_run_out_with_a_clear_error(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB)
+    with contextlib.ExitStack() as regions:
+        for _ in range(63):
+            regions.enter_context(Region.attach(medium, populate=False))
+        last = Region.attach(medium, populate=False)
+        assert last.info().process_slot == 63
+        assert kind_of(lambda: Region.attach(medium, populate=False)) in {"crowded", "too-many"}
+        last.close()
+        Region.attach(medium, populate=False).close()
