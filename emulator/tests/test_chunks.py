@@ -45,6 +45,12 @@ def test_more_than_the_blade_has_is_refused_as_exhausted_and_says_what_is_free(s
     assert served.compose("r-2", 16).status_code == 201
 
 
+def test_one_chunk_more_than_the_blade_can_carve_is_refused(serve: Any) -> None:
+    served = serve(regions_max=2)
+    assert served.get(served.domain)["Oem"]["HyMCache"]["MaxRegions"] == 2
+    assert [served.compose(f"r-{number}", 1).status_code for number in range(3)] == [201, 201, 507]
+
+
 def test_twenty_composes_at_once_get_exactly_what_fits(served: Any) -> None:
     with ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda number: served.compose(f"r-{number}", 4).status_code, range(20)))

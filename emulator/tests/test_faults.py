@@ -54,6 +54,21 @@ def test_a_deletion_that_looked_failed_was_done(served: Any, fault: str) -> None
     assert served.free_mib() == 64
 
 
+def test_a_deletion_that_looked_done_was_ignored(served: Any) -> None:
+    chunk = served.compose("r-1", 16).headers["Location"]
+    served.faults({"method": "DELETE", "path": "", "fault": "ignored"})
+    assert served.delete(chunk) == 204
+    assert served.get(chunk)["Name"] == "r-1"
+
+
+def test_a_garbled_answer_is_done_and_cannot_be_read(served: Any) -> None:
+    served.faults({**POST_CHUNK, "fault": "garbled"})
+    response = served.compose("r-1", 16)
+    with pytest.raises(requests.exceptions.JSONDecodeError):
+        response.json()
+    assert served.names(served.chunks) == ["r-1"]
+
+
 def test_a_404_of_something_that_is_there_leaves_it_there(served: Any) -> None:
     chunk = served.compose("r-1", 16).headers["Location"]
     served.faults({"method": "GET", "path": chunk, "fault": "404", "times": 2})

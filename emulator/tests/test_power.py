@@ -43,6 +43,13 @@ def cycle(served: Any, *, keep: bool, **more: Any) -> Any:
     return response.json()
 
 
+def settled(served: Any) -> None:
+    deadline = time.monotonic() + 10
+    while any(one["state"] != "ready" for one in served.get("/admin/v1/regions")["regions"]):
+        assert time.monotonic() < deadline, "regions are not back after 10 s"
+        time.sleep(0.01)
+
+
 def region(served: Any, name: str = "r-1") -> str:
     chunk = served.compose(name, 4).headers["Location"]
     served.connect(name, chunk, ["node-a", "node-b"])
@@ -178,8 +185,33 @@ def test_a_restart_where_carving_is_kept_in_flash_lists_the_same_regions(serve: 
     first.close()
     second = serve(state_dir=tmp_path / "state", after_power_loss=AfterPowerLoss.EMPTY)
     assert second.members(second.chunks) == [chunk]
+    settled(second)
     with second.opened("node-a", "r-1") as descriptor, mmap.mmap(descriptor, 4 * MIB) as mapping:
         assert mapping[:] == bytes(4 * MIB)
+
+
+def test_regions_that_come_back_are_listed_as_starting_until_their_memory_is_there(serve: Any, tmp_path: Path) -> None:
+    first = serve(state_dir=tmp_path / "state", after_power_loss=AfterPowerLoss.EMPTY)
+    chunk = region(first)
+    first.close()
+    medium = Held()
+    second = serve(medium, state_dir=tmp_path / "state", after_power_loss=AfterPowerLoss.EMPTY)
+    assert second.get(chunk)["Status"]["State"] == "Starting"
+    assert second.refusal("node-a", "r-1") == "not-connected"
+    medium.go.set()
+    settled(second)
+    with second.opened("node-a", "r-1"):
+        pass
+
+
+def test_an_appliance_can_be_stopped_while_its_regions_come_back(serve: Any, tmp_path: Path, memfds: Any) -> None:
+    before = memfds()
+    first = serve(state_dir=tmp_path / "state", after_power_loss=AfterPowerLoss.EMPTY)
+    region(first)
+    first.close()
+    second = serve(Held(), state_dir=tmp_path / "state", after_power_loss=AfterPowerLoss.EMPTY)
+    second.close()
+    assert memfds() == before
 
 
 def test_without_a_state_folder_a_restart_is_a_new_blade(serve: Any) -> None:

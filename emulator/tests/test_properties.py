@@ -28,8 +28,8 @@ NAMES = ["r-1", "r-2", "r-3"]
 HOSTS = {
     f"node-{letter}": f"0{letter}0{letter}0{letter}0{letter}-0000-4000-8000-00000000000{letter}" for letter in "abc"
 }
-DONE = ("none", "lost-reply", "500-but-done", "duplicate", "mangled-links", "async-task")
-NOT_DONE = ("500", "404", "refuse", "reset")
+DONE = ("none", "lost-reply", "500-but-done", "duplicate", "mangled-links", "async-task", "garbled")
+NOT_DONE = ("500", "503", "404", "refuse", "reset", "ignored")
 names = st.sampled_from(NAMES)
 host_sets = st.lists(st.sampled_from(list(HOSTS)), min_size=1, max_size=3, unique=True)
 faults = st.sampled_from([*DONE, *NOT_DONE]) | st.just("none")

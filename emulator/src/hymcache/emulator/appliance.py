@@ -36,17 +36,20 @@ class Appliance:
         self.tree = Tree(settings, lambda: self.blade.view, self.access, self.tasks)
         self.powered = True
         self._switch = asyncio.Lock()
+        self._coming_up: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Bring the blade up and plug the cables in."""
-        await self.blade.start()
+        """Plug the cables in and begin to bring the blade up; regions that the books know come back one by one."""
         self.cables.sync()
+        self._coming_up = asyncio.create_task(self.blade.start())
 
     async def close(self) -> None:
         """Unplug the cables, end what runs, power off: no region's bytes are left."""
         self.cables.close()
         await self.tasks.close()
         await self.blade.close()
+        if self._coming_up is not None:
+            await self._coming_up
 
     def add_host(self, host: Host) -> tuple[Host, bool]:
         """Cable a host; False where it was already. Raises ApplianceError EXISTS, or OSError: no socket."""

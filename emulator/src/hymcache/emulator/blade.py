@@ -19,12 +19,11 @@ from hymcache.emulator import rules
 from hymcache.emulator.errors import ApplianceError, Kind
 from hymcache.emulator.media import Cancelled, Medium, Memory, OutOfMemory
 from hymcache.emulator.model import Access, Chunk, ChunkId, ChunkState, Connection, ConnectionId, Host, HostName, Link
-from hymcache.emulator.settings import AfterPowerLoss, Settings
+from hymcache.emulator.settings import REGIONS_LIMIT, AfterPowerLoss, Settings
 from hymcache.emulator.store import State, Store, chunk_of, connection_of, host_of, records
 from hymcache.emulator.view import View
 from hymcache.emulator.work import Work, Works
 
-LOGICAL_DEVICES = 1 << 16  # a GCXLID has four hexadecimal digits for it; 0 is the blade itself
 log = logging.getLogger(__name__)
 
 
@@ -99,8 +98,7 @@ class Blade:
             rules.same_chunk(chunk, size)
         else:
             rules.composable(self._view, self.settings, name, size)
-            number = self._take_id()
-            chunk = Chunk(ChunkId(str(number)), name, size, 1 + number % (LOGICAL_DEVICES - 1))
+            chunk = Chunk(ChunkId(str(self._take_id())), name, size, self._free_logical_device())
             self._replace(chunks={**self._view.chunks, chunk.id: chunk})
             self._start_allocation(chunk)
             log.info("compose chunk=%s name=%s bytes=%d", chunk.id, name, size)
@@ -271,6 +269,14 @@ class Blade:
 
     def _drop(self, chunk: Chunk) -> None:
         self._replace(chunks={key: value for key, value in self._view.chunks.items() if key != chunk.id})
+
+    def _free_logical_device(self) -> int:
+        """A number that no chunk has, as far as possible from those that were given lately."""
+        taken = {chunk.logical_device for chunk in self._view.chunks.values()}
+        first = self._next_id % REGIONS_LIMIT
+        return next(
+            number for offset in range(REGIONS_LIMIT) if (number := 1 + (first + offset) % REGIONS_LIMIT) not in taken
+        )
 
     def _take_id(self) -> int:
         number, self._next_id = self._next_id, self._next_id + 1

@@ -53,6 +53,7 @@ def _choice(kind: type[StrEnum]) -> click.Choice[str]:
     help="What hosts are told about coherence between them.",
 )
 @click.option("--max-hosts", type=int, default=DEFAULTS.hosts_max, help="Hosts that may use one region.")
+@click.option("--max-regions", type=int, default=DEFAULTS.regions_max, help="Regions that the blade can carve.")
 @click.option("--listen", default=DEFAULTS.listen, help="ADDRESS:PORT of the service; port 0 picks one.")
 @click.option("--cable-dir", type=FOLDER, help="Folder of the hosts' sockets; none: no host gets memory.")
 @click.option("--host", "hosts", multiple=True, metavar="NAME=SYSTEM_UUID", help="A host with a cable; repeatable.")
@@ -104,6 +105,7 @@ def settings(options: dict[str, Any]) -> Settings:
         media=Media(options["media"]),
         coherence=Coherence(options["coherence"]),
         hosts_max=options["max_hosts"],
+        regions_max=options["max_regions"],
         allocate=Allocate(options["allocate"]),
         reserve_bytes=options["reserve"],
         after_power_loss=AfterPowerLoss(options["after_power_loss"]),

@@ -31,6 +31,14 @@ def composable(view: View, settings: Settings, name: str, size: int) -> None:
             found=f"{size} bytes",
             remedy="round the size up to the granule",
         )
+    if len(view.chunks) >= settings.regions_max:
+        raise ApplianceError(
+            Kind.NO_CAPACITY,
+            f"chunk {name}",
+            expected=f"fewer than the {settings.regions_max} chunks that the blade can carve",
+            found=f"{len(view.chunks)}",
+            remedy="release another chunk, or use another blade",
+        )
     if size > view.free_bytes:
         raise ApplianceError(
             Kind.NO_CAPACITY,

@@ -12,9 +12,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from aiohttp import web
+from hymcache.crds.quantity import format_bytes
 from hymcache.emulator.appliance import Appliance
 from hymcache.emulator.http.app import application
 from hymcache.emulator.media import Medium
+from hymcache.emulator.media.available import available_bytes
+from hymcache.emulator.media.memfd import Allocate
 from hymcache.emulator.settings import LOOPBACK, Settings
 
 ACCESS_LOG = '%a "%r" %s %Tf s'
@@ -33,6 +36,7 @@ async def serving(settings: Settings, medium: Medium | None = None) -> AsyncIter
     tls = _tls(settings)
     if tls is None and not settings.listen.startswith(LOOPBACK):
         log.warning("listening on %s without TLS: credentials go over the network in the clear", settings.listen)
+    _warn_of_short_memory(settings)
     appliance = Appliance(settings, medium)
     runner = web.AppRunner(
         application(appliance), access_log_format=ACCESS_LOG, shutdown_timeout=5.0, handle_signals=False
@@ -61,6 +65,18 @@ async def serve(settings: Settings) -> None:
         log.info("blade=%s url=%s power_epoch=%d lost=%d", settings.blade, url, view.power_epoch, len(view.lost))
         await stop.wait()
         log.info("blade=%s stopping", settings.blade)
+
+
+def _warn_of_short_memory(settings: Settings) -> None:
+    """Say so at the start when the capacity cannot be kept: eager composes will be refused before it is reached."""
+    there = available_bytes() - settings.reserve_bytes
+    if settings.allocate is Allocate.EAGER and settings.capacity_bytes > there:
+        log.warning(
+            "capacity of %s: expected at most the %s of memory beyond the reserve, as allocation is eager; "
+            "composes beyond that will be refused",
+            format_bytes(settings.capacity_bytes),
+            format_bytes(max(0, there) >> 20 << 20),
+        )
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

@@ -13,6 +13,7 @@ from hymcache.emulator.media.memfd import Allocate
 from hymcache.emulator.model import Host, HostName
 
 GIB = 1 << 30
+REGIONS_LIMIT = (1 << 16) - 1  # a GCXLID has four hexadecimal digits for the logical device; 0 is the pool
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 LOOPBACK = ("127.", "localhost", "::1", "[::1]")
 
@@ -48,6 +49,8 @@ class Settings:
     """What hosts are told about coherence between them: `software`, unless the deployment knows better."""
     hosts_max: int = 16
     """Hosts that may use one region: 16, as many logical devices as a CXL 2.0 multi-logical device has."""
+    regions_max: int = 1024
+    """Regions that the blade can carve, whatever their size; real ones are limited by their decoders."""
     allocate: Allocate = Allocate.EAGER
     """`eager`: the appliance allocates a region's pages at compose, so that no pod is charged for them.
     `sparse`: sizes only, for tests of accounting larger than the machine; whoever touches a page pays for it."""
@@ -78,23 +81,11 @@ class Settings:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.blade):
             raise _bad("--blade", "1 to 63 letters, digits, dots, underscores or dashes", self.blade)
-        if self.granule_bytes <= 0 or self.granule_bytes % (1 << 20):
-            raise _bad("--granule", "a positive multiple of 1Mi", self.granule_bytes)
-        if self.capacity_bytes < self.granule_bytes or self.capacity_bytes % self.granule_bytes:
-            raise _bad("--capacity", f"a positive multiple of the granule of {self.granule_bytes}", self.capacity_bytes)
         if self.media is not Media.DRAM:
             raise _bad("--media", Media.DRAM.value, self.media.value)
-        if self.hosts_max < 1:
-            raise _bad("--max-hosts", "at least 1", self.hosts_max)
-        if self.reserve_bytes < 0:
-            raise _bad("--reserve", "0 or more", self.reserve_bytes)
+        self._check_sizes()
         self._check_access()
-        seen: set[object] = set()
-        for host in self.hosts:
-            for key in (host.name, host.key):
-                if key in seen:
-                    raise _bad("--host", "each name and each UUID once", f"{host.name}={host.uuid}")
-                seen.add(key)
+        self._check_hosts()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -103,6 +94,26 @@ class Settings:
         if not host or not port.isdecimal() or int(port) > 65535:
             raise _bad("--listen", "ADDRESS:PORT", self.listen)
         return host.strip("[]"), int(port)
+
+    def _check_sizes(self) -> None:
+        if self.granule_bytes <= 0 or self.granule_bytes % (1 << 20):
+            raise _bad("--granule", "a positive multiple of 1Mi", self.granule_bytes)
+        if self.capacity_bytes < self.granule_bytes or self.capacity_bytes % self.granule_bytes:
+            raise _bad("--capacity", f"a positive multiple of the granule of {self.granule_bytes}", self.capacity_bytes)
+        if self.hosts_max < 1:
+            raise _bad("--max-hosts", "at least 1", self.hosts_max)
+        if not 1 <= self.regions_max <= REGIONS_LIMIT:
+            raise _bad("--max-regions", f"1 to {REGIONS_LIMIT}", self.regions_max)
+        if self.reserve_bytes < 0:
+            raise _bad("--reserve", "0 or more", self.reserve_bytes)
+
+    def _check_hosts(self) -> None:
+        seen: set[object] = set()
+        for host in self.hosts:
+            for key in (host.name, host.key):
+                if key in seen:
+                    raise _bad("--host", "each name and each UUID once", f"{host.name}={host.uuid}")
+                seen.add(key)
 
     def _check_access(self) -> None:
         _ = self.address

@@ -17,6 +17,7 @@ from hymcache.emulator.redfish import messages, urls
 from hymcache.emulator.redfish.context import ask_for_duplicate
 
 CHANGES = ("POST", "PATCH", "DELETE")
+NOT_DONE = {Fault.ERROR_500: 500, Fault.BUSY: 503, Fault.MISSING: 404, Fault.REFUSE: 507}
 log = logging.getLogger(__name__)
 
 
@@ -45,21 +46,36 @@ async def faults(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def _go_wrong(request: web.Request, handler: Handler, rule: Rule | None) -> web.Response:
-    match rule.fault if rule else None:
-        case Fault.RESET:
-            return cut(request)
-        case Fault.ERROR_500:
-            return messages.plain(500, f"{request.path}: injected fault, nothing was done", "try again")
-        case Fault.MISSING:
-            return messages.plain(404, f"{request.path}: injected fault, nothing was done", "list the collection")
-        case Fault.REFUSE:
-            return messages.plain(507, f"{request.path}: injected fault, no memory left", "use another blade")
-        case Fault.DUPLICATE:
-            ask_for_duplicate(request)
+    if rule is not None and (instead := _instead(request, rule.fault)) is not None:
+        return instead
+    if rule is not None and rule.fault is Fault.DUPLICATE:
+        ask_for_duplicate(request)
     response = await answer(request, handler)
-    match rule.fault if rule else None:
+    return response if rule is None else _afterwards(request, response, rule)
+
+
+def _instead(request: web.Request, fault: Fault) -> web.Response | None:
+    """The answer of a fault that keeps the request from being done; None for all others."""
+    if fault is Fault.RESET:
+        return cut(request)
+    if fault is Fault.IGNORED:
+        return web.Response(status=204)
+    status = NOT_DONE.get(fault)
+    if status is None:
+        return None
+    response = messages.plain(status, f"{request.path}: injected fault, nothing was done", "try again")
+    if fault is Fault.BUSY:
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+def _afterwards(request: web.Request, response: web.Response, rule: Rule) -> web.Response:
+    """What becomes of the answer to a request that was done."""
+    match rule.fault:
         case Fault.LOST_REPLY:
             return cut(request)
+        case Fault.GARBLED if isinstance(response.body, bytes):
+            response.body = response.body[: len(response.body) // 2]
         case Fault.DONE_500:
             return messages.plain(
                 500, f"{request.path}: injected fault after the work was done", "look before retrying"
@@ -67,7 +83,7 @@ async def _go_wrong(request: web.Request, handler: Handler, rule: Rule | None) -
         case Fault.MANGLED_LINKS:
             return _rewritten(response, _mangled)
         case Fault.LIE_CAPACITY:
-            lie = rule.bytes if rule and rule.bytes is not None else request.app[APPLIANCE].settings.capacity_bytes
+            lie = rule.bytes if rule.bytes is not None else request.app[APPLIANCE].settings.capacity_bytes
             return _rewritten(response, lambda payload: _inflated(payload, lie // MIB))
     return response
 

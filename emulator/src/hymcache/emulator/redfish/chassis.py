@@ -78,6 +78,7 @@ def domain(settings: Settings, view: View) -> Payload:
                 "Media": settings.media.value,
                 "Coherence": settings.coherence.value,
                 "MaxHostsPerChunk": settings.hosts_max,
+                "MaxRegions": settings.regions_max,
                 "FreeMiB": view.free_bytes // MIB,
                 "PowerEpoch": view.power_epoch,
             }
