@@ -66,7 +66,13 @@ def test_a_host_stays_connected_while_one_of_its_connections_stands(served: Any,
     assert handover.request(served.socket("node-a"), {"op": "list"})["regions"][0]["access"] == "rw"
     served.delete(second)
     assert handover.request(served.socket("node-a"), {"op": "list"})["regions"][0]["access"] == "ro"
-    served.delete(first)
+    third = served.connect("r-3", chunk, ["node-a"]).headers["Location"]
+    served.connect("r-4", chunk, ["node-a"], ["Read"])
+    assert handover.request(served.socket("node-a"), {"op": "list"})["regions"][0]["access"] == "rw"
+    for path in (first, third):
+        served.delete(path)
+    assert handover.request(served.socket("node-a"), {"op": "list"})["regions"][0]["access"] == "ro"
+    served.delete(served.members(served.connections)[0])
     assert served.refusal("node-a", "r-1") == "not-connected"
 
 

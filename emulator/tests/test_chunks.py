@@ -5,6 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from hymcache.emulator.media.memfd import Allocate
+
 
 def test_a_composed_chunk_is_there_and_its_bytes_are_taken(served: Any) -> None:
     response = served.compose("r-1", 16)
@@ -43,6 +45,15 @@ def test_more_than_the_blade_has_is_refused_as_exhausted_and_says_what_is_free(s
     assert str(16 << 20) in info["Message"]
     assert served.names(served.chunks) == ["r-1"]
     assert served.compose("r-2", 16).status_code == 201
+
+
+def test_a_compose_that_the_machine_has_no_memory_for_is_refused_and_gives_its_bytes_back(serve: Any) -> None:
+    served = serve(allocate=Allocate.EAGER, reserve_bytes=1 << 50)
+    response = served.compose("r-1", 16)
+    assert response.status_code == 507
+    assert "beyond the reserve" in response.json()["error"]["message"]
+    assert served.members(served.chunks) == []
+    assert served.free_mib() == 64
 
 
 def test_one_chunk_more_than_the_blade_can_carve_is_refused(serve: Any) -> None:

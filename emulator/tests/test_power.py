@@ -198,6 +198,7 @@ def test_regions_that_come_back_are_listed_as_starting_until_their_memory_is_the
     second = serve(medium, state_dir=tmp_path / "state", after_power_loss=AfterPowerLoss.EMPTY)
     assert second.get(chunk)["Status"]["State"] == "Starting"
     assert second.refusal("node-a", "r-1") == "not-connected"
+    assert handover.request(second.socket("node-a"), {"op": "list"})["regions"] == []
     medium.go.set()
     settled(second)
     with second.opened("node-a", "r-1"):
