@@ -22,12 +22,14 @@ lint: ## style, layers, generated files, budgets
 	$(RUN) ruff format --check .
 	$(RUN) lint-imports
 	$(RUN) python tools/gen.py --check
+	$(RUN) python tools/gen_kubelet_stubs.py --check
 	cargo fmt --all --check
 	cargo clippy --all-targets --quiet -- -D warnings
 	$(RUN) python tools/tidy.py
 
-gen: ## write the generated files: CRDs, access rules, reference
+gen: ## write the generated files: CRDs, access rules, reference, kubelet stubs
 	$(RUN) python tools/gen.py
+	$(RUN) python tools/gen_kubelet_stubs.py
 
 types: ## mypy strict
 	$(RUN) mypy

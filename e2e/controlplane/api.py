@@ -84,7 +84,7 @@ class Api:
     @functools.cached_property
     def _dynamic(self) -> DynamicClient:
         """Made at the first use, since it reads what the server serves: a server that starts does not serve all yet."""
-        return DynamicClient(self._client, cache_file=str(self._discovery_cache))  # type: ignore[no-untyped-call]
+        return DynamicClient(self._client, cache_file=str(self._discovery_cache))
 
     def _resource(self, kind: Kind, subresource: str = "") -> Any:
         resource = self._dynamic.resources.get(api_version=kind.api_version, kind=kind.name)

@@ -1,0 +1,1 @@
+"""Generated stubs of the kubelet's protocol; see tools/gen_kubelet_stubs.py."""

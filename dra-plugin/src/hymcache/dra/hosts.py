@@ -1,0 +1,93 @@
+"""This node's entry in `CXLRegion.status.hosts`: what it wants and what it has confirmed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from hymcache.crds.region import Desired, HostState, HostStatus
+from hymcache.dra.clients import Api
+from hymcache.dra.contents import Counters
+
+
+@dataclass(frozen=True)
+class HostReport:
+    """What is said about one region, heartbeat apart. `epoch` is the one that was verified."""
+
+    state: HostState
+    epoch: int | None = None
+    counters: Counters | None = None
+    problem: str | None = None
+
+    @property
+    def desired(self) -> Desired:
+        """What the fabric is asked for: everything but a released region is wanted."""
+        return Desired.DETACHED if self.state is HostState.RELEASED else Desired.ATTACHED
+
+
+PROBLEM_LENGTH_MAX = 1024
+
+
+class HostReports:
+    """Writes the entries, and writes again only what has changed or has become old. Thread-safe."""
+
+    def __init__(self, api: Api, node: str, boot_id: str, *, counters_seconds: float) -> None:
+        self._api = api
+        self._node = node
+        self._boot_id = boot_id
+        self._counters_seconds = counters_seconds
+        self._last: dict[str, tuple[HostReport, float]] = {}
+        self._lock = threading.Lock()
+
+    def send(self, region: str, report: HostReport) -> None:
+        """Write the entry now.
+
+        Raises:
+            ApiError: it may or may not have been written.
+        """
+        with self._lock:
+            self._last.pop(region, None)
+        self._api.apply_host(region, self._entry(report))
+        if report.state is not HostState.RELEASED:
+            with self._lock:
+                self._last[region] = (report, time.monotonic())
+
+    def refresh(self, region: str, report: HostReport, *, found: HostStatus | None) -> None:
+        """Write the entry if it says something else than the last time, or than `found` says, or is old.
+
+        `found` is the entry as it was last read: another plugin generation, or an operator that cleaned up, may have
+        changed it. Counters alone wait for `counters_seconds`.
+
+        Raises:
+            ApiError: it may or may not have been written.
+        """
+        with self._lock:
+            last = self._last.get(region)
+        as_read = found is not None and (found.desired, found.state, found.boot_id, found.epoch) == (
+            report.desired,
+            report.state,
+            self._boot_id,
+            report.epoch,
+        )
+        if as_read and last is not None:
+            same = replace(last[0], counters=None) == replace(report, counters=None)
+            if same and time.monotonic() - last[1] < self._counters_seconds:
+                return
+        self.send(region, report)
+
+    def _entry(self, report: HostReport) -> dict[str, object]:
+        counters = report.counters
+        return HostStatus(
+            node=self._node,
+            desired=report.desired,
+            state=report.state,
+            boot_id=self._boot_id,
+            epoch=report.epoch,
+            used_bytes=counters.used_bytes if counters else None,
+            hits=counters.hits if counters else None,
+            misses=counters.misses if counters else None,
+            problem=report.problem[:PROBLEM_LENGTH_MAX] if report.problem else None,
+            heartbeat=datetime.now(UTC).replace(microsecond=0),
+        ).dump()

@@ -1,0 +1,257 @@
+"""The plugin's own loop: everything that must hold without a call of the kubelet.
+
+Each turn looks at all claims of the node and makes true what their records say: what is prepared is reachable for pods,
+with a CDI file and a region of the right epoch behind it, whatever was lost (a restart of the plugin, a reboot, a power
+cycle of the appliance, an emptied /var/run/cdi); what is released is told to the operator; what belongs to nobody goes.
+It also asks the cables, tells the kubelet their health, and writes the CXLNode's heartbeat - in the same loop, so that
+a heartbeat says that the loop runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import structlog
+from hymcache.crds import CXLNode, CXLRegion
+from hymcache.crds.node import Problem
+from hymcache.crds.region import HostState
+from hymcache.dra import health, heartbeat, plan, regions
+from hymcache.dra.checkpoint.model import ClaimRecord, Phase, ShareRecord
+from hymcache.dra.claims import cdi_document
+from hymcache.dra.clients import ApiError
+from hymcache.dra.contents import Found
+from hymcache.dra.dax import Port
+from hymcache.dra.errors import ClaimError, Kind
+from hymcache.dra.hosts import HostReport
+from hymcache.dra.node import Node
+from hymcache.dra.plan import Wanted
+from hymcache.dra.releases import Releases
+
+log = structlog.get_logger()
+
+Regions = Mapping[str, CXLRegion]
+
+
+class Keeper:
+    """Runs in one thread. `turn` may be called by itself; it raises nothing but defects."""
+
+    def __init__(
+        self, node: Node, releases: Releases, board: health.HealthBoard, *, version: str, registered: Callable[[], bool]
+    ) -> None:
+        self._node = node
+        self._releases = releases
+        self._board = board
+        self._version = version
+        self._registered = registered
+        self._stop = threading.Event()
+        self._heartbeat_due = 0.0
+        self._turned = time.monotonic()
+
+    def run(self) -> None:
+        """Turn until stopped. A defect in one turn is logged and does not end the loop."""
+        while not self._stop.is_set():
+            try:
+                self.turn()
+            except Exception:
+                log.exception("a turn of the keeper failed")
+            self._turned = time.monotonic()
+            self._stop.wait(self._node.settings.sync_seconds)
+
+    def stop(self) -> None:
+        """End `run` after the present turn."""
+        self._stop.set()
+
+    def age_seconds(self) -> float:
+        """Time since the last turn ended."""
+        return time.monotonic() - self._turned
+
+    def turn(self) -> None:
+        """Look at everything once."""
+        node = self._node
+        regions_now = self._regions()
+        ports = node.dax.ports()
+        records, unreadable = node.checkpoint.all()
+        for record in records:
+            with structlog.contextvars.bound_contextvars(claim=str(record.ref), claim_uid=record.ref.uid):
+                self._tend_claim(record, regions_now)
+        self._sweep()
+        records, unreadable = node.checkpoint.all()
+        self._board.post(health.of_devices(records, {port.blade: port for port in ports}, now=int(time.time())))
+        self._measure(records, ports, len(unreadable))
+        if time.monotonic() >= self._heartbeat_due:
+            self._beat(ports, heartbeat.checkpoint_problems(unreadable))
+
+    def _regions(self) -> Regions | None:
+        """All regions by name, None while the API server is away. One that cannot be parsed is left out."""
+        try:
+            raws = self._node.api.regions()
+        except ApiError as error:
+            log.warning("regions not read; going by the checkpoint", error=str(error))
+            return None
+        found = {}
+        for raw in raws:
+            try:
+                region = regions.parse(raw)
+            except ClaimError as error:
+                log.warning("region not understood", error=str(error))
+                continue
+            found[region.metadata.name] = region
+        return found
+
+    def _tend_claim(self, record: ClaimRecord, regions_now: Regions | None) -> None:
+        """Tend one claim, unless a call of the kubelet is at it: then it is tended next time."""
+        node, uid = self._node, record.ref.uid
+        try:
+            with node.locks.hold(uid, seconds=0):
+                current = node.checkpoint.get(uid)
+                if not isinstance(current, ClaimRecord):
+                    return
+                for entry in current.shares:
+                    with structlog.contextvars.bound_contextvars(region=entry.share.region):
+                        current = self._tend_share(current, entry, regions_now)
+                if current.of_phase(Phase.PREPARED):
+                    self._repair_files(current)
+        except ClaimError as error:
+            if error.kind is not Kind.BUSY:
+                raise
+            log.debug("claim is busy", error=str(error))
+
+    def _tend_share(self, record: ClaimRecord, entry: ShareRecord, regions_now: Regions | None) -> ClaimRecord:
+        try:
+            if entry.phase is Phase.RELEASING:
+                return self._releases.release(record, entry) if regions_now is not None else record
+            if entry.phase is Phase.PREPARED:
+                return self._tend_prepared(record, entry, regions_now)
+        except ApiError as error:
+            log.warning("not told yet", error=str(error))
+        except ClaimError as error:
+            log.warning("share not in order", kind=error.kind, error=str(error))
+        return record
+
+    def _tend_prepared(self, record: ClaimRecord, entry: ShareRecord, regions_now: Regions | None) -> ClaimRecord:
+        """Open what is not open, replace what is of an older epoch, withdraw what the fabric took away."""
+        node, share = self._node, entry.share
+        region, found = self._look_up(entry, regions_now)
+        if not isinstance(found, Wanted):
+            node.dax.withdraw(share.key)
+            problem = f"taken from node {node.name} while pods may use it: waiting for {found}"
+            self._tell(region, HostReport(HostState.FAILED, problem=problem))
+            return record
+        try:
+            ready = self._hold(entry, found)
+        except ClaimError as error:
+            node.dax.withdraw(share.key)
+            self._tell(region, HostReport(HostState.FAILED, problem=str(error)))
+            raise
+        if not ready:
+            self._tell(region, HostReport(HostState.ATTACHING))
+            return record
+        if node.dax.publish(share.key):
+            node.metrics.repairs.labels("socket").inc()
+            log.info("socket put in place")
+        if entry.wanted != found or record.boot_id != node.boot_id:
+            record = replace(record.with_entry(replace(entry, wanted=found)), boot_id=node.boot_id)
+            node.checkpoint.put(record)
+        counters = node.contents.counters(node.dax.open(share.key, found), found)
+        self._tell(region, HostReport(HostState.READY, epoch=found.epoch, counters=counters))
+        return record
+
+    def _look_up(self, entry: ShareRecord, regions_now: Regions | None) -> tuple[CXLRegion | None, Wanted | str | None]:
+        """The share's region and what it wants of this node.
+
+        The list is from before the lock was taken: where it disagrees with the record, a Prepare may have been faster,
+        so the region is read again.
+        """
+        share, name = entry.share, self._node.name
+        if regions_now is None:
+            return None, entry.wanted
+        region = regions_now.get(share.region)
+        found = plan.wanted(region, share, name) if region else None
+        if found == entry.wanted and found is not None:
+            return region, found
+        raw = self._node.api.region(share.region)
+        if raw is None:
+            return None, "its CXLRegion, which was deleted"
+        region = regions.parse(raw)
+        return region, plan.wanted(region, share, name)
+
+    def _hold(self, entry: ShareRecord, wanted: Wanted) -> bool:
+        """Have the region open and verified; False while it is blank and another host is to format it."""
+        node, key = self._node, entry.share.key
+        if node.dax.is_open(key, wanted):
+            return True
+        found = node.contents.prepare(node.dax.open(key, wanted), wanted)
+        if found is Found.BLANK:
+            node.dax.withdraw(key)
+            return False
+        node.metrics.repairs.labels("region").inc()
+        log.info("region opened again", epoch=wanted.epoch, formatted=found is Found.FORMATTED)
+        if found is Found.FORMATTED:
+            node.metrics.formats.inc()
+        return True
+
+    def _tell(self, region: CXLRegion | None, report: HostReport) -> None:
+        if region is not None:
+            entry = regions.entry_of(region, self._node.name)
+            self._node.hosts.refresh(region.metadata.name, report, found=entry)
+
+    def _repair_files(self, record: ClaimRecord) -> None:
+        if self._node.cdi.write(record.ref.uid, cdi_document(record, self._node)):
+            self._node.metrics.repairs.labels("cdi").inc()
+            log.info("CDI file put in place")
+
+    def _sweep(self) -> None:
+        """Remove CDI files and sockets of claims that have no record: an earlier release's, or of a lost checkpoint.
+
+        While a checkpoint is unreadable the sockets stay: which of them are its claim's cannot be told.
+        """
+        node = self._node
+        for uid in node.cdi.claims():
+            if node.checkpoint.get(uid) is None:
+                try:
+                    with node.locks.hold(uid, seconds=0):
+                        if node.checkpoint.get(uid) is None:
+                            node.cdi.remove(uid)
+                            log.warning("CDI file without a claim removed", claim_uid=uid)
+                except ClaimError:
+                    continue  # a call of the kubelet is at it
+        if not node.checkpoint.all()[1]:
+            removed = node.dax.sweep(
+                lambda: [entry.share.key for record in node.checkpoint.all()[0] for entry in record.shares]
+            )
+            if removed:
+                log.warning("sockets without a claim removed", count=removed)
+
+    def _measure(self, records: list[ClaimRecord], ports: list[Port], unreadable: int) -> None:
+        metrics = self._node.metrics
+        for phase in Phase:
+            metrics.claims.labels(phase.value).set(sum(bool(record.of_phase(phase)) for record in records))
+        metrics.unreadable.set(unreadable)
+        metrics.cable_up.clear()
+        for port in ports:
+            metrics.cable_up.labels(port.blade).set(port.up)
+
+    def _beat(self, ports: list[Port], problems: list[Problem]) -> None:
+        node = self._node
+        try:
+            raw = node.api.node(node.name)
+            known = CXLNode.read(raw) if raw else None
+            problems = [*heartbeat.cable_problems(ports, node.settings.cable_dir, known), *problems]
+            status = heartbeat.status(
+                boot_id=node.boot_id,
+                version=self._version,
+                registered=self._registered(),
+                ports=ports,
+                problems=problems,
+                now=datetime.now(UTC),
+            )
+            node.api.apply_node(node.name, status)
+        except ApiError as error:
+            log.warning("heartbeat not written", error=str(error))
+            return
+        self._heartbeat_due = time.monotonic() + node.settings.heartbeat_seconds
+        node.metrics.heartbeat.set_to_current_time()

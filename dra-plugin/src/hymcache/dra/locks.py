@@ -1,0 +1,64 @@
+"""One lock per claim, between threads and between the two plugin generations of a rolling update.
+
+A lock is an flock on the claim's own file: each holder opens the file anew, so two threads of one process exclude each
+other just as two processes do, and the kernel releases it when a holder dies. Claims never wait for one another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hymcache.dra.errors import ClaimError, Kind
+from hymcache.dra.keys import ClaimUID
+
+POLL_SECONDS = 0.02
+
+
+class ClaimLocks:
+    """The lock files of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @contextlib.contextmanager
+    def hold(self, uid: ClaimUID, *, seconds: float, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold the claim's lock; `check` is called while waiting and may raise to give up.
+
+        Raises:
+            ClaimError: BUSY, the lock was not free within `seconds`.
+        """
+        path = self.folder / f"{uid}.lock"
+        deadline = time.monotonic() + seconds
+        while (descriptor := self._try(path)) is None:
+            check()
+            if time.monotonic() >= deadline:
+                raise ClaimError(
+                    Kind.BUSY, f"another call for claim {uid} has been running for {seconds:.0f} s; retry when it ends"
+                )
+            time.sleep(POLL_SECONDS)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)  # only its holder may; who waits for it notices, and makes a new one
+            os.close(descriptor)
+
+    @staticmethod
+    def _try(path: Path) -> int | None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_ino == path.stat().st_ino:
+                return descriptor
+        except (BlockingIOError, FileNotFoundError):
+            pass  # held by another, or removed between open and lock
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        return None

@@ -1,0 +1,1 @@
+"""What the kubelet calls: registration, claims, health - gRPC over unix sockets."""

@@ -1,0 +1,96 @@
+"""The whole life of a claim on two nodes, through real sockets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from controlplane.kubelet import ClaimKey, NotPreparedError
+from controlplane.waiting import wait
+from dra_world.api import MemoryApi
+from dra_world.appliance import Appliance, same_memory
+from dra_world.nodes import NodeUnderTest
+from dra_world.operator import Operator
+
+MakeNode = Callable[..., NodeUnderTest]
+
+
+def test_two_nodes_prepare_one_claim_as_one_device_and_one_memory(
+    api: MemoryApi, operator: Operator, make_node: MakeNode
+) -> None:
+    a, b = make_node("node-a"), make_node("node-b")
+    claim = api.add_claim("kv")
+    region = operator.region_of(claim)
+    container_a, container_b = a.prepare(claim), b.prepare(claim)
+    uid = claim["metadata"]["uid"]
+    assert a.kubelet.claims[uid].cdi_ids == b.kubelet.claims[uid].cdi_ids
+    assert container_a.env["HYMCACHE_REGION"] == "unix:/run/hymcache/region.sock"
+    assert container_a.env["HYMCACHE_DOMAIN"] != container_b.env["HYMCACHE_DOMAIN"]
+    fd_a, reply = container_a.region()
+    fd_b, _ = container_b.region()
+    try:
+        assert reply["bytes"] == int(container_a.env["HYMCACHE_REGION_BYTES"]) == os.fstat(fd_a).st_size
+        assert same_memory(fd_a, fd_b)
+    finally:
+        os.close(fd_a)
+        os.close(fd_b)
+    wait("both hosts ready", lambda: [api.host(region, n)["state"] for n in ("node-a", "node-b")] == ["Ready"] * 2)
+
+
+def test_nothing_is_left_when_the_last_pod_has_gone(api: MemoryApi, operator: Operator, make_node: MakeNode) -> None:
+    node = make_node()
+    claim = api.add_claim("kv")
+    region = operator.region_of(claim)
+    node.prepare(claim, "pod-1")
+    node.prepare(claim, "pod-2")
+    node.kubelet.unprepare("pod-1")
+    assert node.left_behind(), "another pod still uses the claim"
+    node.kubelet.unprepare("pod-2")
+    assert node.left_behind() == []
+    assert (api.host(region, "node-a")["desired"], api.host(region, "node-a")["state"]) == ("Detached", "Released")
+    wait("the fabric to detach", lambda: not operator.appliance.connections)
+
+
+def test_attachment_that_comes_late_is_waited_for(api: MemoryApi, operator: Operator, make_node: MakeNode) -> None:
+    node = make_node(prepare_wait_seconds=0.6)
+    claim = api.add_claim("kv")
+    operator.region_of(claim)
+    operator.hold.clear()
+    with pytest.raises(NotPreparedError, match="not attached to node node-a yet: waiting for the operator"):
+        node.prepare(claim)
+    operator.hold.set()
+    node.prepare(claim)
+
+
+def test_host_that_cannot_be_attached_says_why(api: MemoryApi, operator: Operator, make_node: MakeNode) -> None:
+    a, b = make_node("node-a", prepare_wait_seconds=0.6), make_node("node-b")
+    operator.failing.add("node-a")
+    claim = api.add_claim("kv")
+    operator.region_of(claim)
+    with pytest.raises(NotPreparedError, match="which is Failed: no free port on the switch"):
+        a.prepare(claim)
+    b.prepare(claim)
+
+
+def test_unknown_claim_is_unprepared_already(make_node: MakeNode) -> None:
+    node = make_node()
+    node.kubelet.unprepare_claim(ClaimKey("team", "never", "5f0b7d0a-0000-4000-8000-000000000000"))
+    node.kubelet.unprepare_claim(ClaimKey("team", "never", "../../etc/passwd"))
+    assert node.left_behind() == []
+
+
+def test_unprepare_does_not_need_the_api_server(
+    api: MemoryApi, operator: Operator, appliance: Appliance, make_node: MakeNode
+) -> None:
+    node = make_node()
+    claim = api.add_claim("kv")
+    region = operator.region_of(claim)
+    node.prepare(claim)
+    api.down = True
+    node.kubelet.unprepare("pod-1")
+    assert not list(node.settings.cdi_dir.iterdir())
+    api.down = False
+    wait("the operator to be told", lambda: api.host(region, "node-a")["state"] == "Released")
+    wait("nothing to be left", lambda: node.left_behind() == [])
