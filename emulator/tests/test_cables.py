@@ -173,6 +173,11 @@ def test_only_the_appliances_own_user_reaches_a_hosts_socket(served: Any) -> Non
     assert stat.S_IMODE(served.socket("node-a").stat().st_mode) == 0o666
 
 
+def test_a_hosts_folder_can_be_opened_to_a_group(serve: Any) -> None:
+    served = serve(cable_mode=0o750)
+    assert stat.S_IMODE(served.socket("node-a").parent.stat().st_mode) == 0o750
+
+
 def test_a_hosts_socket_goes_with_the_host(served: Any) -> None:
     path: Path = served.socket("node-c")
     assert path.is_socket()

@@ -157,6 +157,7 @@ def test_a_command_that_fails_says_why_in_one_line(start: Start, tmp_path: Path)
     [
         (["--capacity", "lots"], "lots"),
         (["--capacity", "10Mi"], "--capacity"),
+        (["--cable-mode", "rwx"], "rwx"),
         (["--host", "node-a"], "NAME=SYSTEM_UUID"),
         (["--host", "node-a=xyz"], "xyz"),
         (["--listen", "0.0.0.0:0"], "credentials"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import requests
 import trustme
+from hymcache.emulator.media.memfd import Allocate, PageSize
 from hymcache.emulator.redfish.sessions import SESSION_TIMEOUT_SECONDS, SESSIONS_MAX, Access
 from hymcache.emulator.settings import Settings, SettingsError, host
 
@@ -132,6 +133,12 @@ def test_an_appliance_beyond_loopback_must_have_credentials() -> None:
         {"capacity_bytes": 1 << 29},
         {"capacity_bytes": (1 << 30) + 1},
         {"hosts_max": 0},
+        {"regions_max": 0},
+        {"cable_mode": 0o070},
+        {"cable_mode": 0o4700},
+        {"regions_max": 1 << 16},
+        {"page_size": PageSize.HUGE, "allocate": Allocate.SPARSE},
+        {"page_size": PageSize.HUGE, "granule_bytes": 3 << 20, "capacity_bytes": 3 << 30},
         {"reserve_bytes": -1},
         {"listen": "8080"},
         {"listen": "127.0.0.1:99999"},

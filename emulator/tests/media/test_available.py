@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hymcache.emulator.media.available import available_bytes
+from hymcache.emulator.media.available import available_bytes, huge_pages_free
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -69,6 +69,15 @@ def test_more_in_use_than_allowed_is_nothing(machine: Path) -> None:
     (machine / "proc/self/cgroup").write_text("0::/pod\n")
     group(machine, "pod", 2, str(10 * MIB), 20 * MIB)
     assert found(machine) == 0
+
+
+def test_huge_pages_that_somebody_reserved_are_not_free(tmp_path: Path) -> None:
+    pool = tmp_path / "kernel/mm/hugepages/hugepages-2048kB"
+    assert huge_pages_free(sys=tmp_path) == 0
+    pool.mkdir(parents=True)
+    (pool / "free_hugepages").write_text("7\n")
+    (pool / "resv_hugepages").write_text("3\n")
+    assert huge_pages_free(sys=tmp_path) == 4
 
 
 def test_this_machine_has_some() -> None:

@@ -7,12 +7,14 @@ import mmap
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hymcache.emulator.media import Cancelled, Memory, OutOfMemory
 from hymcache.emulator.media import memfd as memfd_module
-from hymcache.emulator.media.memfd import Allocate, MemfdMedium
+from hymcache.emulator.media.available import huge_pages_free
+from hymcache.emulator.media.memfd import Allocate, MemfdMedium, PageSize
 
 MIB = 1 << 20
 SIZE = 8 * MIB
@@ -144,6 +146,50 @@ def test_an_allocation_can_be_given_up_half_way(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(Cancelled):
         MemfdMedium(Allocate.EAGER, 0).allocate("r-1", SIZE, progress, cancel)
     assert seen == [MIB, 2 * MIB, 3 * MIB]
+    assert memfds() == before
+
+
+@pytest.fixture
+def pool() -> Iterator[Path]:
+    """A few 2 MiB pages in the kernel's pool, given back afterwards."""
+    count = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
+    try:
+        before = int(count.read_text())
+        count.write_text(str(before + 8))
+    except OSError as error:
+        pytest.skip(f"the pool of 2 MiB pages cannot be changed here: {error}")
+    if int(count.read_text()) < before + 8:
+        count.write_text(str(before))
+        pytest.skip("the kernel found no 8 contiguous pieces of 2 MiB")
+    yield count.parent
+    count.write_text(str(before))
+
+
+def test_a_region_of_huge_pages_comes_from_the_pool_and_goes_back_to_it(pool: Path) -> None:
+    free = huge_pages_free()
+    made = MemfdMedium(Allocate.EAGER, 1 << 50, PageSize.HUGE).allocate(
+        "r-1", SIZE, lambda done: None, threading.Event()
+    )
+    descriptor = made.open(writable=True)
+    try:
+        assert os.fstat(descriptor).st_blksize == 2 * MIB
+        assert huge_pages_free() == free - SIZE // (2 * MIB)
+        with pytest.raises(PermissionError):
+            os.ftruncate(descriptor, 0)
+        with mmap.mmap(descriptor, SIZE) as mapping:
+            mapping[-1] = 1
+            made.destroy()
+            assert huge_pages_free() == free
+    finally:
+        os.close(descriptor)
+        made.destroy()
+
+
+def test_more_huge_pages_than_the_pool_has_are_refused(pool: Path, memfds: Any) -> None:
+    before = memfds()
+    size = (huge_pages_free() + 1) * 2 * MIB
+    with pytest.raises(OutOfMemory, match="nr_hugepages"):
+        MemfdMedium(Allocate.EAGER, 0, PageSize.HUGE).allocate("r-1", size, lambda done: None, threading.Event())
     assert memfds() == before
 
 

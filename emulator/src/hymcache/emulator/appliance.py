@@ -28,7 +28,8 @@ class Appliance:
     def __init__(self, settings: Settings, medium: Medium | None = None) -> None:
         self.settings = settings
         store = Store(settings.state_dir, settings.blade) if settings.state_dir else None
-        self.blade = Blade(settings, medium or MemfdMedium(settings.allocate, settings.reserve_bytes), store)
+        memfd = MemfdMedium(settings.allocate, settings.reserve_bytes, settings.page_size)
+        self.blade = Blade(settings, medium or memfd, store)
         self.cables = Cables(settings.cable_dir, self.blade, lambda: self.powered)
         self.access = Access(settings.user, settings.password)
         self.tasks = Tasks()

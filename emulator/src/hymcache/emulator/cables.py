@@ -1,10 +1,10 @@
 """Cables: one unix socket per host, on which the blade hands out the memory that the fabric connected to that host.
 
 `<cable_dir>/<system uuid>/<blade>.sock`, protocol `hymcache.region.handover`. **Whoever can connect there is that
-host**, so the folder is the access control: it is made with mode 0700 (the appliance's own user; a node's plugin runs
-as the same one), while `cable_dir` itself may be entered by all. A folder that exists is used as it is: it may be a
-mount point of a node, which a folder made anew would leave pointing at a dead one - hence only sockets are removed at
-shutdown, folders only with their host.
+host**, so the folder is the access control: it is made with `cable_mode`, 0700 unless set otherwise (the appliance's
+own user; a node's plugin runs as the same one), while `cable_dir` itself may be entered by all. A folder that exists is
+used as it is: it may be a mount point of a node, which a folder made anew would leave pointing at a dead one - hence
+only sockets are removed at shutdown, folders only with their host.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Cables:
         path.parent.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         with contextlib.suppress(FileExistsError):
             path.parent.mkdir(mode=0o700)
+            path.parent.chmod(self._blade.settings.cable_mode)
             self._made.add(path.parent)
         log.info("cable host=%s socket=%s", host.name, path)
         return Server(path, lambda request: self._answer(host.name, request))

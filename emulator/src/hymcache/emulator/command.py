@@ -11,7 +11,7 @@ from typing import Any
 import click
 from hymcache.crds import Coherence, Media
 from hymcache.crds.quantity import parse_bytes
-from hymcache.emulator.media.memfd import Allocate
+from hymcache.emulator.media.memfd import Allocate, PageSize
 from hymcache.emulator.serve import serve
 from hymcache.emulator.settings import AfterPowerLoss, Settings, SettingsError, host
 from hymcache.emulator.store import StoreError
@@ -35,6 +35,19 @@ class Size(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
+class Mode(click.ParamType[int]):
+    """A file mode in octal digits."""
+
+    name = "mode"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The mode; fails naming the text."""
+        try:
+            return int(str(value), 8)
+        except ValueError:
+            self.fail(f"expected an octal mode such as 0750, found {value}", param, ctx)
+
+
 def _choice(kind: type[StrEnum]) -> click.Choice[str]:
     return click.Choice([item.value for item in kind])
 
@@ -56,6 +69,7 @@ def _choice(kind: type[StrEnum]) -> click.Choice[str]:
 @click.option("--max-regions", type=int, default=DEFAULTS.regions_max, help="Regions that the blade can carve.")
 @click.option("--listen", default=DEFAULTS.listen, help="ADDRESS:PORT of the service; port 0 picks one.")
 @click.option("--cable-dir", type=FOLDER, help="Folder of the hosts' sockets; none: no host gets memory.")
+@click.option("--cable-mode", type=Mode(), default="0700", help="Mode of each host's folder of sockets.")
 @click.option("--host", "hosts", multiple=True, metavar="NAME=SYSTEM_UUID", help="A host with a cable; repeatable.")
 @click.option("--user", help="User of the service; none: open, on loopback only.")
 @click.option("--password-file", type=FILE, help="File with the user's password.")
@@ -65,6 +79,12 @@ def _choice(kind: type[StrEnum]) -> click.Choice[str]:
     type=_choice(Allocate),
     default=DEFAULTS.allocate.value,
     help="eager: pages are the appliance's, made at compose; sparse: sizes only.",
+)
+@click.option(
+    "--page-size",
+    type=_choice(PageSize),
+    default=DEFAULTS.page_size.value,
+    help="2Mi: pages of the kernel's pool, vm.nr_hugepages.",
 )
 @click.option("--reserve", type=Size(), default="1Gi", help="Memory that eager allocation leaves to the machine.")
 @click.option(
@@ -107,10 +127,12 @@ def settings(options: dict[str, Any]) -> Settings:
         hosts_max=options["max_hosts"],
         regions_max=options["max_regions"],
         allocate=Allocate(options["allocate"]),
+        page_size=PageSize(options["page_size"]),
         reserve_bytes=options["reserve"],
         after_power_loss=AfterPowerLoss(options["after_power_loss"]),
         listen=options["listen"],
         cable_dir=options["cable_dir"],
+        cable_mode=options["cable_mode"],
         hosts=tuple(_host(text) for text in options["hosts"]),
         user=options["user"],
         password=password_file.read_text().strip("\r\n") if password_file else None,

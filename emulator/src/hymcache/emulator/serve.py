@@ -16,8 +16,8 @@ from hymcache.crds.quantity import format_bytes
 from hymcache.emulator.appliance import Appliance
 from hymcache.emulator.http.app import application
 from hymcache.emulator.media import Medium
-from hymcache.emulator.media.available import available_bytes
-from hymcache.emulator.media.memfd import Allocate
+from hymcache.emulator.media.available import available_bytes, huge_pages_free
+from hymcache.emulator.media.memfd import HUGE_BYTES, Allocate, PageSize
 from hymcache.emulator.settings import LOOPBACK, Settings
 
 ACCESS_LOG = '%a "%r" %s %Tf s'
@@ -69,10 +69,11 @@ async def serve(settings: Settings) -> None:
 
 def _warn_of_short_memory(settings: Settings) -> None:
     """Say so at the start when the capacity cannot be kept: eager composes will be refused before it is reached."""
-    there = available_bytes() - settings.reserve_bytes
+    huge = settings.page_size is PageSize.HUGE
+    there = huge_pages_free() * HUGE_BYTES if huge else available_bytes() - settings.reserve_bytes
     if settings.allocate is Allocate.EAGER and settings.capacity_bytes > there:
         log.warning(
-            "capacity of %s: expected at most the %s of memory beyond the reserve, as allocation is eager; "
+            "capacity of %s: expected at most the %s of memory that there is now beside the reserve; "
             "composes beyond that will be refused",
             format_bytes(settings.capacity_bytes),
             format_bytes(max(0, there) >> 20 << 20),

@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 from hymcache.crds import Coherence, Media
-from hymcache.emulator.media.memfd import Allocate
+from hymcache.emulator.media.memfd import HUGE_BYTES, Allocate, PageSize
 from hymcache.emulator.model import Host, HostName
 
 GIB = 1 << 30
@@ -54,6 +54,8 @@ class Settings:
     allocate: Allocate = Allocate.EAGER
     """`eager`: the appliance allocates a region's pages at compose, so that no pod is charged for them.
     `sparse`: sizes only, for tests of accounting larger than the machine; whoever touches a page pays for it."""
+    page_size: PageSize = PageSize.BASE
+    """`base`: 4 KiB pages. `2Mi`: pages of the kernel's pool (vm.nr_hugepages), which must hold all regions."""
     reserve_bytes: int = GIB
     """Memory that eager allocation leaves to the rest of the machine; 0 turns the guard off."""
     after_power_loss: AfterPowerLoss = AfterPowerLoss.FORGET
@@ -63,6 +65,9 @@ class Settings:
     """Address and port of the Redfish service and the admin API; port 0 picks a free one. Loopback by default."""
     cable_dir: Path | None = None
     """Folder of the cables: `<cable_dir>/<system uuid>/<blade>.sock` per host. None: no host gets memory."""
+    cable_mode: int = 0o700
+    """Mode of each host's folder of sockets, which is the access control: whoever may enter it is that host. 0700 fits
+    a node plugin that runs as the appliance's user; 0750 one that shares its group."""
     hosts: tuple[Host, ...] = ()
     """Hosts that are cabled from the start; the admin API adds and removes others."""
     user: str | None = None
@@ -104,10 +109,18 @@ class Settings:
             raise _bad("--max-hosts", "at least 1", self.hosts_max)
         if not 1 <= self.regions_max <= REGIONS_LIMIT:
             raise _bad("--max-regions", f"1 to {REGIONS_LIMIT}", self.regions_max)
+        if self.page_size is PageSize.HUGE and self.allocate is Allocate.SPARSE:
+            raise _bad("--page-size", "base with --allocate sparse", self.page_size.value)
+        if self.page_size is PageSize.HUGE and self.granule_bytes % HUGE_BYTES:
+            raise _bad("--granule", "a multiple of 2Mi with --page-size 2Mi", self.granule_bytes)
         if self.reserve_bytes < 0:
             raise _bad("--reserve", "0 or more", self.reserve_bytes)
 
     def _check_hosts(self) -> None:
+        if self.cable_mode & ~0o777 or self.cable_mode & 0o700 != 0o700:
+            raise _bad(
+                "--cable-mode", "an octal mode that lets the appliance's user in, such as 0700", oct(self.cable_mode)
+            )
         seen: set[object] = set()
         for host in self.hosts:
             for key in (host.name, host.key):

@@ -17,6 +17,15 @@ def available_bytes(*, proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
     return max(0, min([_machine(proc), *(left for group in groups if (left := _left(group)) is not None)]))
 
 
+def huge_pages_free(*, sys: Path = Path("/sys")) -> int:
+    """2 MiB pages in the kernel's pool that nobody uses or has reserved; 0 where there is no pool."""
+    pool = sys / "kernel/mm/hugepages/hugepages-2048kB"
+    try:
+        return int((pool / "free_hugepages").read_text()) - int((pool / "resv_hugepages").read_text())
+    except FileNotFoundError:
+        return 0
+
+
 def _machine(proc: Path) -> int:
     for line in (proc / "meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):

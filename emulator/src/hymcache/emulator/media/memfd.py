@@ -17,9 +17,11 @@ from enum import StrEnum
 from threading import Event
 
 from hymcache.emulator.media import Cancelled, Memory, OutOfMemory, Progress
-from hymcache.emulator.media.available import available_bytes
+from hymcache.emulator.media.available import available_bytes, huge_pages_free
 
-PIECE_BYTES = 256 << 20  # one step of allocating or freeing: about 0.1 s, so that progress and cancelling are prompt
+PIECE_BYTES = 256 << 20  # one step of an allocation: about 0.1 s, so that progress and cancelling are prompt
+PUNCH_BYTES = 32 << 20  # one step of freeing: Python's global lock is held meanwhile, some 20 ms
+HUGE_BYTES = 2 << 20
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 NAME_BYTES_MAX = 249  # memfd_create(2)
 
@@ -29,6 +31,13 @@ class Allocate(StrEnum):
 
     EAGER = "eager"
     SPARSE = "sparse"
+
+
+class PageSize(StrEnum):
+    """Which pages a region is made of."""
+
+    BASE = "base"
+    HUGE = "2Mi"
 
 
 class MemfdMemory:
@@ -66,16 +75,22 @@ class MemfdMemory:
 
 
 class MemfdMedium:
-    """Makes memfds; in eager mode leaves `reserve_bytes` of the memory that is available now untouched."""
+    """Makes memfds; in eager mode leaves `reserve_bytes` of the memory that is available now untouched.
 
-    def __init__(self, allocate: Allocate, reserve_bytes: int) -> None:
+    `HUGE` pages come from the kernel's own pool (vm.nr_hugepages), to which the reserve does not apply. A process that
+    maps such a region needs a 512th of the page tables.
+    """
+
+    def __init__(self, allocate: Allocate, reserve_bytes: int, page_size: PageSize = PageSize.BASE) -> None:
         self._allocate = allocate
         self._reserve_bytes = reserve_bytes
+        self._page_size = page_size
 
     def allocate(self, name: str, size: int, progress: Progress, cancel: Event) -> Memory:
         """A sealed memfd of `size` bytes, populated in eager mode; see `Medium`."""
         label = name.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
-        descriptor = os.memfd_create(label, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        huge = os.MFD_HUGETLB | os.MFD_HUGE_2MB if self._page_size is PageSize.HUGE else 0
+        descriptor = os.memfd_create(label, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | huge)
         memory = MemfdMemory(descriptor, size)
         try:
             # hosts' processes of any user reopen the file to get locks of their own
@@ -103,15 +118,20 @@ class MemfdMedium:
             progress(offset + piece)
 
     def _require(self, size: int) -> None:
+        if self._page_size is PageSize.HUGE:
+            pool = huge_pages_free() * HUGE_BYTES
+            if size > pool:
+                raise OutOfMemory(f"{pool} bytes of free 2 MiB pages; raise vm.nr_hugepages")
+            return
         free = available_bytes() - self._reserve_bytes
         if size > free:
             raise OutOfMemory(f"{max(0, free)} bytes of memory beyond the reserve of {self._reserve_bytes}")
 
 
 def _punch(descriptor: int, size: int) -> None:
-    """Free every page of the file in small steps: Python holds its global lock during each."""
-    for offset in range(0, size, PIECE_BYTES):
+    """Free every page of the file, step by step."""
+    for offset in range(0, size, PUNCH_BYTES):
         if os.fstat(descriptor).st_blocks == 0:
             return
-        with mmap.mmap(descriptor, min(PIECE_BYTES, size - offset), offset=offset) as mapping:
+        with mmap.mmap(descriptor, min(PUNCH_BYTES, size - offset), offset=offset) as mapping:
             mapping.madvise(mmap.MADV_REMOVE)
