@@ -43,15 +43,25 @@ pub(crate) const fn multiply(a: u32, b: u32) -> u32 {
     product
 }
 
-/// x^exponent modulo P, by squaring.
+/// x^(2^i) modulo P, for exponents up to bits of the largest length.
+const SQUARES: [u32; 67] = {
+    let mut squares = [ONE >> 1; 67];
+    let mut i = 1;
+    while i < squares.len() {
+        squares[i] = multiply(squares[i - 1], squares[i - 1]);
+        i += 1;
+    }
+    squares
+};
+
+/// x^exponent modulo P, for exponents below 2^67.
 pub(crate) const fn power(exponent: u128) -> u32 {
-    let (mut result, mut square, mut left) = (ONE, ONE >> 1, exponent);
-    while left != 0 {
-        if left & 1 == 1 {
-            result = multiply(result, square);
+    let (mut result, mut i) = (ONE, 0);
+    while i < SQUARES.len() {
+        if exponent >> i & 1 == 1 {
+            result = multiply(result, SQUARES[i]);
         }
-        square = multiply(square, square);
-        left >>= 1;
+        i += 1;
     }
     result
 }
@@ -89,7 +99,12 @@ mod tests {
 
     #[test]
     fn combine_takes_lengths_no_buffer_has() {
-        let one_step = crc_combine(crc_combine(1, 0, 1 << 62), 0, 1 << 62);
-        assert_eq!(one_step, crc_combine(1, 0, 1 << 63));
+        let two_steps = crc_combine(crc_combine(1, 0, u64::MAX), 0, 1 << 63);
+        assert_eq!(
+            two_steps,
+            crc_combine(crc_combine(1, 0, 1 << 63), 0, u64::MAX)
+        );
+        // x has order 2^31 - 1 modulo P, so 2^31 - 1 bytes change nothing.
+        assert_eq!(crc_combine(1, 0, (1 << 31) - 1), 1);
     }
 }

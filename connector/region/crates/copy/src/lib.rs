@@ -7,21 +7,35 @@
 //! | module | what it knows |
 //! |---|---|
 //! | [`line`] | cache lines: flush, write back, invalidate, fences |
+//! | [`crc`] | CRC32C arithmetic: small buffers, combine |
 //! | [`kernel`] | the contract and the list of kernels this CPU can run |
-//! | [`crc`] | CRC32C arithmetic: shift, combine |
+//! | [`pieces`] | objects in pieces, reads of memory that other hosts write, shares for threads |
+//! | [`choice`] | which kernel for what |
+//! | [`mod@calibrate`], [`remember`] | choosing by measurement, keeping the choice |
+//! | [`bare`] | unverified copies, for benchmarks to compare with |
 //!
 //! CRC here is always CRC32C (Castagnoli, RFC 3720 appendix B.4) in its finished form: `0` starts a message and
 //! `f(f(0, a), b)` is the CRC of `a || b`.
 //!
-//! Unsafe code lives in `line`, `portable` and `x86`; nothing here allocates, faults pages in, or calls the kernel.
+//! Nothing on the copy path allocates, faults pages in, or calls the kernel.
 
 mod answers;
+pub mod bare;
+pub mod calibrate;
+pub mod choice;
 pub mod crc;
 pub mod kernel;
 pub mod line;
+mod mode;
+pub mod pieces;
 mod portable;
+pub mod remember;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub use calibrate::{Medium, calibrate};
+pub use choice::{Choice, Stores};
 pub use crc::{crc_combine, crc32c};
 pub use kernel::{Dropped, Kernel, by_id, dropped, kernels, portable};
+pub use pieces::{Piece, copy_pieces, copy_pieces_invalidated, share};
+pub use remember::{Origin, remembered};

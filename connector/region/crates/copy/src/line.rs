@@ -61,6 +61,12 @@ pub unsafe fn invalidate_range(ptr: *const u8, len: usize) {
     unsafe { arch::flush_range(ptr, len) }
 }
 
+/// Starts to bring a line into the cache. A hint: any address is allowed, nothing is promised.
+#[inline]
+pub fn prefetch(ptr: *const u8) {
+    arch::prefetch(ptr);
+}
+
 /// Orders earlier stores, non-temporal stores and flushes before later stores.
 #[inline]
 pub fn sfence() {
@@ -104,11 +110,24 @@ pub unsafe fn store_line(ptr: *mut u8, line: &[u64; 8]) {
     }
 }
 
+/// Stores one line on its way to memory: non-temporally where the CPU can, ordinarily elsewhere.
+///
+/// # Safety
+/// `ptr` is 64-byte aligned and writable for 64 bytes.
+#[inline]
+pub unsafe fn stream_line(ptr: *mut u8, line: &[u64; 8]) {
+    // SAFETY: passed on.
+    unsafe { arch::stream_line(ptr, line) }
+}
+
 #[cfg(target_arch = "x86_64")]
 mod arch {
     use super::{Flush, LINE_BYTES};
     use core::arch::asm;
-    use core::arch::x86_64::{_mm_clflush, _mm_mfence, _mm_sfence};
+    use core::arch::x86_64::{
+        __m128i, _MM_HINT_T0, _mm_clflush, _mm_loadu_si128, _mm_mfence, _mm_prefetch, _mm_sfence,
+        _mm_stream_si128,
+    };
     use core::sync::atomic::{AtomicU8, Ordering};
 
     const KNOWN: u8 = 1;
@@ -190,6 +209,22 @@ mod arch {
     }
 
     #[inline]
+    #[expect(clippy::cast_ptr_alignment, reason = "aligned by contract")]
+    pub(super) unsafe fn stream_line(ptr: *mut u8, line: &[u64; 8]) {
+        let (dst, src) = (ptr.cast::<__m128i>(), line.as_ptr().cast::<__m128i>());
+        for i in 0..LINE_BYTES / 16 {
+            // SAFETY: SSE2 is part of x86-64; both hold a line, the destination is aligned.
+            unsafe { _mm_stream_si128(dst.add(i), _mm_loadu_si128(src.add(i))) };
+        }
+    }
+
+    #[inline]
+    pub(super) fn prefetch(ptr: *const u8) {
+        // SAFETY: SSE is part of x86-64; a prefetch of any address is allowed.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(ptr.cast()) };
+    }
+
+    #[inline]
     pub(super) fn sfence() {
         // SAFETY: SSE is part of x86-64.
         unsafe { _mm_sfence() }
@@ -216,6 +251,15 @@ mod arch {
 
     #[inline]
     pub(super) unsafe fn writeback_range(_ptr: *const u8, _len: usize) {}
+
+    #[inline]
+    pub(super) unsafe fn stream_line(ptr: *mut u8, line: &[u64; 8]) {
+        // SAFETY: the caller has a line.
+        unsafe { super::store_line(ptr, line) };
+    }
+
+    #[inline]
+    pub(super) fn prefetch(_ptr: *const u8) {}
 
     #[inline]
     pub(super) fn sfence() {

@@ -30,7 +30,7 @@ fn length() -> impl Strategy<Value = usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_kernel_copies_exactly_and_returns_the_reference_crc(
@@ -75,6 +75,36 @@ proptest! {
 }
 
 #[test]
+fn bare_copies_copy_too() {
+    let source = bytes(3 * 4096, 5);
+    for bare in hymcache_copy::bare::copies() {
+        let mut target = vec![GUARD; source.len() + 256];
+        let start = target.as_ptr().align_offset(64);
+        // SAFETY: the target has room behind its first aligned byte.
+        unsafe {
+            (bare.copy)(
+                target.as_mut_ptr().add(start),
+                source.as_ptr(),
+                source.len(),
+            );
+        };
+        assert!(
+            target[start..start + source.len()] == source,
+            "{}",
+            bare.name
+        );
+        let outside = target[..start]
+            .iter()
+            .chain(&target[start + source.len()..]);
+        assert!(
+            outside.into_iter().all(|byte| *byte == GUARD),
+            "{}",
+            bare.name
+        );
+    }
+}
+
+#[test]
 fn kernel_numbers_and_names_are_unique_and_portable_is_first() {
     let all = kernels();
     assert_eq!((all[0].id, all[0].name), (1, "portable"));
@@ -107,6 +137,12 @@ fn no_kernel_fails_its_known_answers_on_this_machine() {
 #[test]
 fn crc_is_of_the_bytes_stored_even_while_the_source_changes() {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     const WORDS: usize = 8 * 1024;
     let source: Vec<AtomicU64> = (0..WORDS).map(|i| AtomicU64::new(i as u64)).collect();
     let stop = AtomicBool::new(false);
@@ -120,6 +156,7 @@ fn crc_is_of_the_bytes_stored_even_while_the_source_changes() {
                 }
             }
         });
+        let _stop_at_the_end = Stop(&stop);
         let mut target = vec![0_u8; WORDS * 8 + 64];
         let start = target.as_ptr().align_offset(64);
         let mut torn = 0;
@@ -147,7 +184,6 @@ fn crc_is_of_the_bytes_stored_even_while_the_source_changes() {
                 }
             }
         }
-        stop.store(true, Ordering::Relaxed);
         assert!(
             torn > 0,
             "the source never changed during a copy: this test proved nothing"

@@ -3,49 +3,45 @@
 use core::arch::x86_64::{_mm_crc32_u64, _mm_stream_si64};
 
 use super::edges::Middle;
+use crate::mode::{STORE, STREAM};
 
 pub(super) struct Single;
 
 // SAFETY: SSE4.2 only.
 unsafe impl Middle for Single {
-    unsafe fn copy<const NT: bool>(dst: *mut u8, src: *const u8, len: usize, state: u32) -> u32 {
+    unsafe fn run<const MODE: u8>(dst: *mut u8, src: *const u8, len: usize, state: u32) -> u32 {
         // SAFETY: passed on.
-        unsafe { copy::<NT>(dst, src, len, state) }
-    }
-
-    unsafe fn crc(ptr: *const u8, len: usize, state: u32) -> u32 {
-        // SAFETY: passed on.
-        unsafe { crc(ptr, len, state) }
+        unsafe { run::<MODE>(dst, src, len, state) }
     }
 }
 
 #[target_feature(enable = "sse4.2")]
-unsafe fn copy<const NT: bool>(dst: *mut u8, src: *const u8, len: usize, state: u32) -> u32 {
+pub(super) unsafe fn run<const MODE: u8>(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    state: u32,
+) -> u32 {
     let mut register = u64::from(state);
     for offset in (0..len).step_by(8) {
         // SAFETY: offset + 8 <= len, and dst is aligned.
-        unsafe {
-            let word = src.add(offset).cast::<u64>().read_unaligned();
-            register = _mm_crc32_u64(register, word);
-            let target = dst.add(offset).cast::<u64>();
-            if NT {
-                _mm_stream_si64(target.cast(), word.cast_signed());
-            } else {
-                target.write(word);
-            }
-        }
+        register = unsafe { word::<MODE>(dst.wrapping_add(offset), src.add(offset), register) };
     }
     register as u32
 }
 
+/// Hashes one word and stores it as the mode says.
+#[inline]
 #[target_feature(enable = "sse4.2")]
-unsafe fn crc(ptr: *const u8, len: usize, state: u32) -> u32 {
-    let mut register = u64::from(state);
-    for offset in (0..len).step_by(8) {
-        // SAFETY: offset + 8 <= len.
-        register = _mm_crc32_u64(register, unsafe {
-            ptr.add(offset).cast::<u64>().read_unaligned()
-        });
+pub(super) unsafe fn word<const MODE: u8>(dst: *mut u8, src: *const u8, register: u64) -> u64 {
+    // SAFETY: the caller has a word at src, and an aligned one at dst unless the mode is HASH.
+    unsafe {
+        let word = src.cast::<u64>().read_unaligned();
+        match MODE {
+            STORE => dst.cast::<u64>().write(word),
+            STREAM => _mm_stream_si64(dst.cast(), word.cast_signed()),
+            _ => (),
+        }
+        _mm_crc32_u64(register, word)
     }
-    register as u32
 }

@@ -1,0 +1,209 @@
+//! Copy kernels against `memcpy` of the same buffers in the same process.
+//!
+//! ```text
+//! cargo run --release --example copybench -- [--rounds N] [--sizes KIB,KIB,..] [--only put,get,..] [--survey] [--guess] [--json]
+//! ```
+//! Each row: a short survey of every kernel finds the best bare copy and the best kernel; then `memcpy`, that bare
+//! copy, the calibrated choice and the best kernel take turns for the figures. No throughput is printed for anything
+//! that gave one wrong byte or CRC.
+
+mod contest;
+mod memory;
+mod pair;
+mod report;
+mod work;
+
+use contest::{Contestant, fastest, fresh_rounds, paired_rounds};
+use hymcache_copy::{Choice, bare, calibrate, kernels};
+use pair::Pair;
+use report::{Report, Row};
+use std::error::Error;
+use work::{Direction, Sides};
+
+/// Rounds in which every kernel runs, to find those worth the full count.
+const SURVEY_ROUNDS: usize = 5;
+/// What everything is compared with.
+const BASELINE: &str = "memcpy";
+
+struct Options {
+    rounds: usize,
+    sizes_kib: Vec<usize>,
+    only: Vec<String>,
+    survey: bool,
+    guess: bool,
+    json: bool,
+}
+
+fn options() -> Result<Options, Box<dyn Error>> {
+    let mut given = pico_args::Arguments::from_env();
+    let list =
+        |text: Option<String>| text.map(|t| t.split(',').map(str::to_owned).collect::<Vec<_>>());
+    let sizes = list(given.opt_value_from_str("--sizes")?);
+    let options = Options {
+        rounds: given.opt_value_from_str("--rounds")?.unwrap_or(15),
+        sizes_kib: match sizes {
+            Some(sizes) => sizes.iter().map(|s| s.parse()).collect::<Result<_, _>>()?,
+            None => vec![64, 256, 1024, 4096, 16384, 32768],
+        },
+        only: list(given.opt_value_from_str("--only")?).unwrap_or_default(),
+        survey: given.contains("--survey"),
+        guess: given.contains("--guess"),
+        json: given.contains("--json"),
+    };
+    let rest = given.finish();
+    if rest.is_empty() {
+        Ok(options)
+    } else {
+        Err(format!("unknown argument {rest:?}; see the head of main.rs").into())
+    }
+}
+
+/// Who copies in the `chosen` column.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Chosen {
+    Calibrated,
+    Portable,
+    TwoThreads,
+}
+
+/// One row's work.
+struct Plan {
+    direction: Direction,
+    object_bytes: usize,
+    page_bytes: usize,
+    chosen: Chosen,
+}
+
+impl Plan {
+    fn new(direction: Direction, object_bytes: usize) -> Self {
+        Self {
+            direction,
+            object_bytes,
+            page_bytes: object_bytes,
+            chosen: Chosen::Calibrated,
+        }
+    }
+
+    fn name(&self) -> String {
+        let pages = if self.page_bytes < self.object_bytes {
+            format!(" {} KiB pages", self.page_bytes >> 10)
+        } else {
+            String::new()
+        };
+        let chosen = match self.chosen {
+            Chosen::Calibrated => "",
+            Chosen::Portable => " portable",
+            Chosen::TwoThreads => " 2 threads",
+        };
+        format!("{}{pages}{chosen}", self.direction.name())
+    }
+}
+
+fn plans(options: &Options) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for direction in Direction::ALL {
+        plans.extend(
+            options
+                .sizes_kib
+                .iter()
+                .map(|kib| Plan::new(direction, kib << 10)),
+        );
+    }
+    for direction in [Direction::Put, Direction::Get, Direction::GetForeign] {
+        plans.push(Plan {
+            page_bytes: 32 << 10,
+            ..Plan::new(direction, 4 << 20)
+        });
+    }
+    for chosen in [Chosen::Portable, Chosen::TwoThreads] {
+        for direction in [Direction::Put, Direction::Get] {
+            plans.push(Plan {
+                chosen,
+                ..Plan::new(direction, 4 << 20)
+            });
+        }
+    }
+    let wanted = |plan: &Plan| {
+        options.only.is_empty()
+            || options
+                .only
+                .iter()
+                .any(|only| plan.name().starts_with(only))
+    };
+    plans.into_iter().filter(wanted).collect()
+}
+
+fn everyone(direction: Direction) -> Vec<Contestant<'static>> {
+    let mut all: Vec<Contestant> = bare::copies().into_iter().map(Contestant::bare).collect();
+    for kernel in kernels() {
+        all.push(Contestant::kernel(kernel, true, direction));
+        if !direction.is_put() {
+            all.push(Contestant::kernel(kernel, false, direction));
+        }
+    }
+    all
+}
+
+fn measure(
+    plan: &Plan,
+    choice: Choice,
+    sides: &Sides,
+    options: &Options,
+) -> Result<Row, Box<dyn Error>> {
+    let objects = sides.objects(plan.direction, plan.object_bytes, plan.page_bytes);
+    let mut survey = everyone(plan.direction);
+    paired_rounds(&mut survey, &objects, SURVEY_ROUNDS);
+    let (best_bare, best_kernel) = (fastest(&survey, false), fastest(&survey, true));
+    let pair = (plan.chosen == Chosen::TwoThreads).then(Pair::new);
+    let mut finalists: Vec<Contestant> = everyone(plan.direction)
+        .into_iter()
+        .filter(|c| c.name == BASELINE || c.name == best_bare || c.name == best_kernel)
+        .collect();
+    finalists.push(match (&pair, plan.chosen) {
+        (Some(pair), _) => Contestant::pair(choice, pair, plan.direction),
+        (None, Chosen::Portable) => Contestant::choice(Choice::portable(), plan.direction),
+        (None, _) => Contestant::choice(choice, plan.direction),
+    });
+    if plan.direction == Direction::PutFresh {
+        fresh_rounds(&mut finalists, &objects, options.rounds)?;
+    } else {
+        paired_rounds(&mut finalists, &objects, options.rounds);
+    }
+    Ok(Row::new(
+        plan.name(),
+        plan.object_bytes,
+        &finalists,
+        [&best_bare, &best_kernel],
+        &survey,
+    ))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = options()?;
+    let sides = Sides::new()?;
+    let choice = if options.guess {
+        Choice::guess()
+    } else {
+        // SAFETY: the region is a live mapping nobody else uses now.
+        unsafe { calibrate(&sides.medium()) }
+    };
+    let mut report = Report::new(&choice);
+    if !options.json {
+        println!("{}\n{}", report.preamble(), Row::heading());
+    }
+    for plan in plans(&options) {
+        let row = measure(&plan, choice, &sides, &options)?;
+        if !options.json {
+            row.print(options.survey);
+        }
+        report.rows.push(row);
+    }
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&report.json())?);
+    }
+    if report.rows.iter().any(Row::failed) {
+        Err("some copies were wrong: see the rows".into())
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! The table and its JSON.
+
+use crate::contest::{Contestant, median, quantile, ratio};
+use hymcache_copy::{Choice, dropped, kernels};
+use serde_json::{Value, json};
+
+/// Figures of one contestant in one row.
+struct Figures {
+    name: String,
+    ratio: f64,
+    gb_per_second: f64,
+    cpu_seconds_per_gb: f64,
+    p50_us: f64,
+    p99_us: f64,
+    objects: u64,
+    wrong: u64,
+}
+
+impl Figures {
+    fn new(contestant: &Contestant, baseline: &Contestant) -> Self {
+        let us = |q| 1e6 * quantile(&contestant.object_seconds, q);
+        Self {
+            name: contestant.name.clone(),
+            ratio: ratio(&baseline.seconds, &contestant.seconds),
+            gb_per_second: 1e-9 / median(&contestant.seconds),
+            cpu_seconds_per_gb: 1e9 * median(&contestant.cpu),
+            p50_us: us(0.5),
+            p99_us: us(0.99),
+            objects: contestant.objects,
+            wrong: contestant.wrong,
+        }
+    }
+
+    fn json(&self) -> Value {
+        if self.wrong > 0 {
+            return json!({ "name": self.name, "objects": self.objects, "wrong": self.wrong });
+        }
+        json!({
+            "name": self.name, "ratio": self.ratio, "gb_per_second": self.gb_per_second,
+            "cpu_seconds_per_gb": self.cpu_seconds_per_gb, "p50_us": self.p50_us, "p99_us": self.p99_us,
+            "objects": self.objects, "wrong": 0,
+        })
+    }
+}
+
+/// One line of the table.
+pub(crate) struct Row {
+    work: String,
+    object_bytes: usize,
+    memcpy: Figures,
+    bare: Figures,
+    best: Figures,
+    chosen: Figures,
+    chosen_to_bare: f64,
+    cpu_to_memcpy: f64,
+    survey: Vec<(String, f64, u64)>,
+}
+
+impl Row {
+    /// From the finalists, `memcpy` first, the choice last, and the survey, `memcpy` first.
+    pub(crate) fn new(
+        work: String,
+        object_bytes: usize,
+        finalists: &[Contestant],
+        [bare, best]: [&String; 2],
+        survey: &[Contestant],
+    ) -> Self {
+        let named = |name: &String| {
+            finalists
+                .iter()
+                .find(|c| c.name == *name)
+                .unwrap_or(&finalists[0])
+        };
+        let figures = |c: &Contestant| Figures::new(c, &finalists[0]);
+        let chosen = &finalists[finalists.len() - 1];
+        Self {
+            work,
+            object_bytes,
+            memcpy: figures(&finalists[0]),
+            bare: figures(named(bare)),
+            best: figures(named(best)),
+            chosen: figures(chosen),
+            chosen_to_bare: ratio(&named(bare).seconds, &chosen.seconds),
+            cpu_to_memcpy: 1.0 / ratio(&finalists[0].cpu, &chosen.cpu),
+            survey: survey
+                .iter()
+                .map(|c| {
+                    (
+                        c.name.clone(),
+                        ratio(&survey[0].seconds, &c.seconds),
+                        c.wrong,
+                    )
+                })
+                .collect(),
+        }
+    }
+
+    /// True when anything that ran in this row gave a wrong byte or CRC.
+    pub(crate) fn failed(&self) -> bool {
+        let finals = [&self.memcpy, &self.bare, &self.best, &self.chosen];
+        finals.iter().any(|f| f.wrong > 0) || self.survey.iter().any(|(_, _, wrong)| *wrong > 0)
+    }
+
+    pub(crate) fn heading() -> String {
+        format!(
+            "{:<24}{:>8} {:>7}  {:<21}{:<29}{:>6} {:>7} {:>9} {:>8} {:>8} {:>6}  {}",
+            "work",
+            "KiB",
+            "memcpy",
+            "best bare",
+            "best kernel",
+            "chosen",
+            "/bare",
+            "cpu s/GB",
+            "p50 us",
+            "p99 us",
+            "ok",
+            "cpu/memcpy"
+        )
+    }
+
+    pub(crate) fn print(&self, survey: bool) {
+        let label = format!("{:<24}{:>8}", self.work, self.object_bytes >> 10);
+        if self.failed() {
+            println!("{label} WRONG: {}", self.wrong_names());
+            return;
+        }
+        println!(
+            "{label} {:>7.2}  {:<16}{:>4.2} {:<23}{:>4.2}  {:>6.2} {:>7.2} {:>9.3} {:>8.1} {:>8.1} {:>6}  {:>4.2}",
+            self.memcpy.gb_per_second,
+            self.bare.name,
+            self.bare.ratio,
+            self.best.name,
+            self.best.ratio,
+            self.chosen.ratio,
+            self.chosen_to_bare,
+            self.chosen.cpu_seconds_per_gb,
+            self.chosen.p50_us,
+            self.chosen.p99_us,
+            self.chosen.objects,
+            self.cpu_to_memcpy,
+        );
+        if survey {
+            for (name, ratio, _) in &self.survey {
+                println!("{:>40}  {name:<28}{ratio:>5.2}", "");
+            }
+        }
+    }
+
+    fn wrong_names(&self) -> String {
+        let finals =
+            [&self.memcpy, &self.bare, &self.best, &self.chosen].map(|f| (f.name.clone(), f.wrong));
+        let survey = self
+            .survey
+            .iter()
+            .map(|(name, _, wrong)| (name.clone(), *wrong));
+        let wrong = finals
+            .into_iter()
+            .chain(survey)
+            .filter(|(_, wrong)| *wrong > 0);
+        wrong
+            .map(|(name, wrong)| format!("{name} {wrong} objects"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
+    fn json(&self) -> Value {
+        let failed = self.failed();
+        let survey = self.survey.iter().map(|(name, ratio, wrong)| match wrong {
+            0 => json!({ "name": name, "ratio": ratio }),
+            _ => json!({ "name": name, "wrong": wrong }),
+        });
+        json!({
+            "work": self.work, "object_bytes": self.object_bytes, "failed": failed,
+            "memcpy": self.memcpy.json(), "best_bare": self.bare.json(), "best_kernel": self.best.json(),
+            "chosen": self.chosen.json(),
+            "chosen_to_bare": (!failed).then_some(self.chosen_to_bare),
+            "cpu_to_memcpy": (!failed).then_some(self.cpu_to_memcpy),
+            "survey": survey.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Everything a run says.
+pub(crate) struct Report {
+    choice: String,
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Report {
+    pub(crate) fn new(choice: &Choice) -> Self {
+        Self {
+            choice: choice.describe(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// The machine and what it chose.
+    pub(crate) fn preamble(&self) -> String {
+        let names: Vec<&str> = kernels().iter().map(|k| k.name).collect();
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        format!(
+            "chosen: {}\nkernels: {}\nload: {}",
+            self.choice,
+            names.join(", "),
+            load.trim()
+        )
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let dropped: Vec<Value> = dropped()
+            .iter()
+            .map(|d| json!({ "name": d.name, "reason": d.reason }))
+            .collect();
+        json!({
+            "chosen": self.choice, "kernels": kernels().iter().map(|k| k.name).collect::<Vec<_>>(),
+            "dropped": dropped, "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
+        })
+    }
+}

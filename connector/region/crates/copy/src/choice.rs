@@ -1,0 +1,96 @@
+//! Which kernel to use for what.
+
+use crate::kernel::{CopyFn, CrcFn, Kernel, by_id, kernels};
+use crate::line;
+
+/// How the destination of a get is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stores {
+    /// Into the cache.
+    Ordinary,
+    /// Past the cache, to memory.
+    NonTemporal,
+}
+
+/// Objects below this go through the cache on a get: they fit beside what the reader does next.
+pub const STREAM_BYTES_MIN: usize = 64 * 1024;
+
+/// The kernels for one medium on one CPU: a measurement ([`crate::calibrate`]), or a guess.
+#[derive(Clone, Copy)]
+pub struct Choice {
+    /// For a put, with its non-temporal copy.
+    pub put: &'static Kernel,
+    /// For a get and for checks without a copy.
+    pub get: &'static Kernel,
+    /// How a get of [`STREAM_BYTES_MIN`] or more stores.
+    pub get_stores: Stores,
+}
+
+/// Kernels by expectation, most promising first: the widest vectors; the source prefetched.
+const EXPECTED: [u16; 7] = [9, 7, 4, 3, 2, 1, 0];
+
+impl Choice {
+    /// The choice without a measurement: the kernel expected to be the best of those this CPU can run.
+    pub fn guess() -> Self {
+        let kernel = EXPECTED
+            .iter()
+            .find_map(|id| by_id(*id))
+            .unwrap_or(&kernels()[0]);
+        Self {
+            put: kernel,
+            get: kernel,
+            get_stores: Stores::NonTemporal,
+        }
+    }
+
+    /// Everything done by the kernel that needs nothing but the language.
+    pub fn portable() -> Self {
+        let kernel = crate::kernel::portable();
+        Self {
+            put: kernel,
+            get: kernel,
+            get_stores: Stores::Ordinary,
+        }
+    }
+
+    /// The copy for a put. [`line::sfence`] before publishing, in every thread that copied.
+    pub fn put_copy(&self) -> CopyFn {
+        self.put.copy_nt_crc
+    }
+
+    /// The copy for a get of an object of `object_bytes`, however many pages that is cut into; from
+    /// a foreign software domain, hand it to [`crate::copy_pieces_invalidated`].
+    /// [`line::sfence`] before another thread or device reads the destination.
+    pub fn get_copy(&self, object_bytes: usize) -> CopyFn {
+        if self.get_stores == Stores::NonTemporal && object_bytes >= STREAM_BYTES_MIN {
+            self.get.copy_nt_crc
+        } else {
+            self.get.copy_crc
+        }
+    }
+
+    /// CRC32C without a copy.
+    pub fn crc(&self) -> CrcFn {
+        self.get.crc
+    }
+
+    /// One line for `info()` and benchmarks: `put vpclmul512-ahead2k, get vpclmul512-ahead2k streaming`.
+    pub fn describe(&self) -> String {
+        let stores = match self.get_stores {
+            Stores::Ordinary => "ordinary",
+            Stores::NonTemporal => "streaming",
+        };
+        format!(
+            "put {}, get {} {stores}, {:?}",
+            self.put.name,
+            self.get.name,
+            line::flush_kind()
+        )
+    }
+}
+
+impl core::fmt::Debug for Choice {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(&self.describe())
+    }
+}
