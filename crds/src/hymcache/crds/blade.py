@@ -5,6 +5,7 @@ It owns its ResourceSlice: the slice goes when the blade goes.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import ClassVar, Literal
 
 from hymcache.crds.model import (
@@ -65,6 +66,11 @@ class CXLBladeStatus(Model):
     hosts_cabled: str | None = Field(
         default=None, max_length=16, description="Hosts with a live plugin / cabled hosts."
     )
+    cap_bytes: int | None = Field(
+        default=None, ge=0, description="After a failed compose: no more than this is offered until `retryTime`."
+    )
+    retry_time: datetime | None = Field(default=None, description="When a blade that failed is offered again.")
+    failures: int | None = Field(default=None, ge=0, description="Failed composes in a row.")
     message: Message | None = Field(default=None, description="One sentence on what is wrong and what to do.")
     conditions: Conditions
     observed_generation: int | None = Field(default=None, ge=0)

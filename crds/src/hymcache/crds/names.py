@@ -47,6 +47,8 @@ ANNOTATION_GENERATION = f"{GROUP}/lease-generation"
 ANNOTATION_TOUCHED = f"{GROUP}/touched"
 """On a ResourceSlice: changed to make the scheduler retry pods that wait for the blade's bytes."""
 
+FINALIZER_FABRIC = f"{GROUP}/fabric"
+"""On a CXLFabric: regions on its blades are not released yet."""
 FINALIZER_REGION = f"{GROUP}/region"
 """On a CXLRegion: its memory on the fabric is not released yet."""
 

@@ -103,7 +103,17 @@ class CXLRegionSpec(Model):
         json_schema_extra=rules(
             ("self.blade == oldSelf.blade", "blade cannot change; make another region"),
             ("self.bytes == oldSelf.bytes", "bytes cannot change; make another region"),
-            *fixed_once_set("uuid", "domains", "coherence", "media", "chunkBytes", "claimRef", "shareID", "fabricName"),
+            *fixed_once_set(
+                "uuid",
+                "domains",
+                "coherence",
+                "media",
+                "chunkBytes",
+                "claimRef",
+                "shareID",
+                "fabricName",
+                "adoptedFrom",
+            ),
             ("!has(oldSelf.epoch) || (has(self.epoch) && self.epoch >= oldSelf.epoch)", "epoch cannot go back"),
             ("!has(self.hosts) || self.hosts.filter(h, h.init).size() <= 1", "hosts: only one host may have init"),
             (
@@ -160,6 +170,11 @@ class CXLRegionSpec(Model):
     share_id: str | None = Field(default=None, max_length=36, description="`shareID` of the allocation.")
     fabric_name: str | None = Field(
         default=None, max_length=253, description="Name on the fabric; default: the operator's prefix and this name."
+    )
+    adopted_from: str | None = Field(
+        default=None,
+        max_length=253,
+        description="The CXLRegion whose bytes it took over: the same claim's retained data.",
     )
 
 
@@ -242,6 +257,7 @@ class CXLRegionStatus(Model):
         default=None, description="When a retained region lost its allocation; the oldest is evicted first."
     )
     power_epoch: int | None = Field(default=None, ge=0, description="Power epoch of the blade that holds the bytes.")
+    formatted_epoch: int | None = Field(default=None, ge=0, description="Last epoch that a host found formatted.")
     observed_generation: int | None = Field(default=None, ge=0)
 
 

@@ -71,9 +71,9 @@ def _hosts(layout: Layout, connection: Link) -> set[HostKey]:
 class RedfishFabric:
     """`Fabric` over one Redfish service."""
 
-    def __init__(self, settings: RedfishSettings) -> None:
+    def __init__(self, settings: RedfishSettings, after_write: Callable[[str], None] = lambda _: None) -> None:
         self.settings = settings
-        self._http = Transport(settings)
+        self._http = Transport(settings, after_write)
         self._layout: Layout | None = None
         self._paths: dict[str, str] = {}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,10 +92,11 @@ def outcome_of(status: int, location: str | None, document: dict[str, Any]) -> O
 
 
 class Transport:
-    """One service, one connection pool."""
+    """One service, one connection pool. `after_write` is called after each write, whatever came of it."""
 
-    def __init__(self, settings: RedfishSettings) -> None:
+    def __init__(self, settings: RedfishSettings, after_write: Callable[[str], None] = lambda _: None) -> None:
         self.settings = settings
+        self._after_write = after_write
         self._session: aiohttp.ClientSession | None = None
         self._reads = asyncio.Semaphore(settings.parallel_reads)
 
@@ -125,6 +127,7 @@ class Transport:
     async def write(self, method: str, path: str, body: dict[str, Any] | None = None) -> Outcome:
         """Send a write once and wait for its task, if it has one. Never raises; the caller reads what happened."""
         outcome = await self._send(method, path, body, self.settings.write_timeout_seconds)
+        self._after_write(f"{method} {path}")
         if outcome.status == 202:
             monitor = outcome.location or str(outcome.document.get("@odata.id", ""))
             if monitor:

@@ -1,0 +1,1 @@
+"""What kopf calls: handlers that put an object into the store and wake keys, nothing more."""

@@ -1,0 +1,55 @@
+"""kopf as the source of events, and nothing else.
+
+Only `on.event` is used: any other handler would write kopf's annotations and finalizers on users' objects. Peering is
+off, since the Lease decides who acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import kopf
+from hymcache.operator.clients.kinds import WATCHED, Kind
+from hymcache.operator.settings import Settings
+from hymcache.operator.store import Store
+from hymcache.operator.workqueue import Key
+
+Wake = Callable[[Key, float], None]
+
+
+def registry(store: Store, wake: Wake, login: Callable[[], Awaitable[kopf.ConnectionInfo]]) -> kopf.OperatorRegistry:
+    """Handlers of one operator, on a registry of their own."""
+    found = kopf.OperatorRegistry()
+    for kind in WATCHED:
+        _watch(found, kind, store, wake)
+
+    @kopf.on.login(registry=found)
+    async def _login(**_: Any) -> kopf.ConnectionInfo:
+        return await login()
+
+    return found
+
+
+def _watch(found: kopf.OperatorRegistry, kind: Kind, store: Store, wake: Wake) -> None:
+    @kopf.on.event(kind.group, kind.version, kind.plural, registry=found, id=f"watch-{kind.plural}")
+    async def _event(event: Any, **_: Any) -> None:
+        body = {"apiVersion": kind.api_version, "kind": kind.name, **event["object"]}
+        for key in store.observe(kind, body, gone=event["type"] == "DELETED"):
+            wake(key, 0.0)
+
+
+def operator_settings(settings: Settings) -> kopf.OperatorSettings:
+    """Kopf's settings: no writes, no scanning of CRDs, and watches that end even when the connection is half dead."""
+    found = kopf.OperatorSettings()
+    found.posting.enabled = False
+    found.scanning.disabled = True
+    found.peering.standalone = True
+    found.watching.server_timeout = settings.watch_server_timeout_seconds
+    found.watching.client_timeout = settings.watch_server_timeout_seconds + 30
+    found.watching.connect_timeout = 10
+    found.networking.request_timeout = 30
+    found.networking.enforce_retry_after = True
+    found.queueing.worker_limit = 100
+    found.process.ultimate_exiting_timeout = 20
+    return found

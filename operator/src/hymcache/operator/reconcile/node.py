@@ -1,0 +1,109 @@
+"""Nodes: the blade labels that pods are placed by, the system UUID that plugins are told, what is left of a gone node.
+
+A label says: cabled, link up, plugin registered, heartbeat fresh. It is the only thing that keeps pods off a host where
+they could not start.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from hymcache.crds.names import LABEL_BLADE_PREFIX, LABEL_CABLED, blade_label
+from hymcache.operator.clients.kinds import CXLNODE, NODE, Object
+from hymcache.operator.log import about
+from hymcache.operator.reconcile.context import Context, Heartbeat
+from hymcache.operator.workqueue import Key
+
+log = logging.getLogger(__name__)
+
+
+async def reconcile(ctx: Context, name: str) -> float | None:
+    """Labels and CXLNode of one node; returns when its heartbeat would be stale."""
+    with about(node=name):
+        if not ctx.store.complete:
+            return 0.5
+        _listen(ctx, name)
+        if ctx.store.get(NODE, name) is None and await ctx.api.get(NODE, name) is None:
+            await _gone(ctx, name)
+            return None
+        await _tell_uuid(ctx, name)
+        await _label(ctx, name)
+        if ctx.store.get(CXLNODE, name) is None:
+            return None
+        limit = ctx.settings.heartbeat_stale_seconds
+        left = limit - ctx.silent_seconds(name)
+        troubles = [until for (node, _), until in ctx.memory.link_trouble.items() if node == name]
+        waits = [left + 0.5 if left > 0 else limit, *(max(0.5, t - ctx.clock.monotonic()) for t in troubles)]
+        return min(waits)
+
+
+def _listen(ctx: Context, name: str) -> None:
+    """Note when the heartbeat was seen to change."""
+    value = ((ctx.store.get(CXLNODE, name) or {}).get("status") or {}).get("heartbeat", "")
+    beat, now = ctx.memory.heartbeats.get(name), ctx.clock.monotonic()
+    if beat is None:
+        ctx.memory.heartbeats[name] = Heartbeat(value, now, moved=False)
+    elif beat.value != value:
+        ctx.memory.heartbeats[name] = Heartbeat(value, now, moved=True)
+
+
+def desired_labels(ctx: Context, name: str) -> set[str]:
+    """Keys of the blade labels that the node should have; those of blades that cannot be judged now stay."""
+    body = ctx.store.get(NODE, name)
+    present = {key for key in body["metadata"]["labels"] if key.startswith(LABEL_BLADE_PREFIX)} if body else set()
+    wanted, judged = set(), set()
+    for session in ctx.sessions.all():
+        for blade in session.blades():
+            judged.add(blade_label(blade.name))
+            if ctx.cabled(name, blade):
+                wanted.add(blade_label(blade.name))
+    unread = any(session.inventory is None for session in ctx.sessions.all())
+    return wanted | {key for key in present if key not in judged and unread}
+
+
+async def _label(ctx: Context, name: str) -> None:
+    body = ctx.store.get(NODE, name)
+    if body is None:
+        return
+    present = {key for key in body["metadata"]["labels"] if key.startswith(LABEL_BLADE_PREFIX)}
+    wanted = desired_labels(ctx, name)
+    if present == wanted:
+        return
+    live = await ctx.api.get(NODE, name)
+    if live is None:
+        return
+    labels: Object = {**dict.fromkeys(wanted, LABEL_CABLED), **dict.fromkeys(present - wanted)}
+    await ctx.api.merge(NODE, live, {"metadata": {"labels": labels}})
+    log.info("labels: +%s -%s", sorted(wanted - present), sorted(present - wanted))
+    for session in ctx.sessions.all():
+        for blade in session.blades():
+            if blade_label(blade.name) in wanted ^ present:
+                ctx.wake(Key("blade", blade.name), 0.0)
+
+
+async def _tell_uuid(ctx: Context, name: str) -> None:
+    """The plugin may not read Nodes: its CXLNode tells it which host it is."""
+    known, uuid = ctx.store.get(CXLNODE, name), ctx.system_uuid(name)
+    if known is None or not uuid or (known.get("spec") or {}).get("systemUUID") == uuid:
+        return
+    live = await ctx.api.get(CXLNODE, name)
+    if live is not None:
+        await ctx.api.apply(CXLNODE, {"metadata": {"name": name}, "spec": {"systemUUID": uuid}}, live)
+
+
+async def _gone(ctx: Context, name: str) -> None:
+    """The Node was deleted: its CXLNode goes, and its regions are fenced by their own reconciles."""
+    live = await ctx.api.get(CXLNODE, name)
+    if live is not None:
+        await ctx.api.delete(CXLNODE, live)
+        log.info("deleted with its Node")
+    ctx.memory.heartbeats.pop(name, None)
+
+
+async def distrust_links(ctx: Context, nodes: list[str], blade: str) -> None:
+    """Take the blade's label off nodes that could not be attached, before the allocation is failed."""
+    until = ctx.clock.monotonic() + ctx.settings.blade_backoff_seconds
+    for node in nodes:
+        ctx.memory.link_trouble[node, blade] = until
+        await _label(ctx, node)
+        ctx.wake(Key("node", node), ctx.settings.blade_backoff_seconds + 0.5)

@@ -1,0 +1,1 @@
+"""CXLRegion: from an allocation to composed and attached memory, and back."""
