@@ -27,7 +27,7 @@ def apply_all(api: Api, source: Path | str | Iterable[Object], *, manager: str =
 
 def _wait_established(api: Api, name: str) -> None:
     def established() -> bool:
-        conditions = api.get(CRD, name).get("status", {}).get("conditions", [])
+        conditions = api.get(CRD, name).get("status", {}).get("conditions") or []
         return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
     wait(f"CRD {name} to be established", established)

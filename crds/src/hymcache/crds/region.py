@@ -117,7 +117,7 @@ class CXLRegionSpec(Model):
             ("!has(oldSelf.epoch) || (has(self.epoch) && self.epoch >= oldSelf.epoch)", "epoch cannot go back"),
             ("!has(self.hosts) || self.hosts.filter(h, h.init).size() <= 1", "hosts: only one host may have init"),
             (
-                "!has(self.hosts) || (has(self.domains) && self.hosts.all(h, h.domain < self.domains))",
+                "!has(self.hosts) || self.hosts.all(h, has(self.domains) && h.domain < self.domains)",
                 "hosts: domain must be lower than spec.domains",
             ),
             (

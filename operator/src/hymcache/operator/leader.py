@@ -16,7 +16,7 @@ from hymcache.crds.names import ANNOTATION_GENERATION, DRIVER
 from hymcache.operator.clients.api import Api, ApiError, ConflictError, DeposedError, generation_of
 from hymcache.operator.clients.kinds import LEASE, REGION, SLICE, Kind, Object
 from hymcache.operator.clock import Clock
-from hymcache.operator.settings import Settings
+from hymcache.operator.settings import HOLDER_SEPARATOR, Settings
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class Leader:
         self._api = api
         self._settings = settings
         self._clock = clock
-        self.holder = settings.holder
+        self.holder = settings.holder()
         self.healthy_since = clock.monotonic()
         """Since when every renewal has succeeded: the API server was there all the time."""
         self._renewed = clock.monotonic()
@@ -47,14 +47,19 @@ class Leader:
                 now = self._clock.monotonic()
                 if seen is None or seen[0] != version:
                     seen = (version, now)
-                free = lease is None or not lease["spec"].get("holderIdentity")
-                if free or now - seen[1] > self._settings.lease_seconds:
+                if self._free(lease) or now - seen[1] > self._settings.lease_seconds:
                     return await self._take(lease)
             except ConflictError:
                 log.debug("another candidate was faster")
             except ApiError as error:
                 log.warning("cannot read the lease: %s", error)
             await asyncio.sleep(min(1.0, self._settings.renew_seconds))
+
+    def _free(self, lease: Object | None) -> bool:
+        """Nobody holds it, or an earlier process of this very pod, which is dead since this one runs."""
+        holder = lease["spec"].get("holderIdentity") if lease else None
+        pod, separator, _ = (holder or "").rpartition(HOLDER_SEPARATOR)
+        return not holder or bool(self._settings.identity and separator and pod == self._settings.identity)
 
     async def _take(self, lease: Object | None) -> int:
         generation = (lease["spec"].get("leaseTransitions") or 0) + 1 if lease else 1

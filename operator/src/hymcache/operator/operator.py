@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import kopf
 from hymcache.operator.clients import connect
-from hymcache.operator.clients.api import Api, DeposedError
+from hymcache.operator.clients.api import Api, ConflictError, DeposedError
 from hymcache.operator.clients.events import Events
 from hymcache.operator.clients.kinds import FABRIC
 from hymcache.operator.clock import SystemClock
@@ -119,6 +119,7 @@ class Operator:
             retry_seconds=self.settings.retry_seconds,
             retry_max_seconds=self.settings.retry_max_seconds,
             fatal=(DeposedError,),
+            stale=(ConflictError,),
         )
         self._ctx = Context(
             settings=self.settings,

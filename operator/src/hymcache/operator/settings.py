@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import socket
 import uuid
 from dataclasses import dataclass
 from typing import Any
 
 from hymcache.crds.names import FABRIC_PREFIX_DEFAULT
+
+HOLDER_SEPARATOR = "_"
 
 
 def setting(default: Any, text: str) -> Any:
@@ -22,7 +23,9 @@ class Settings:
     """Everything that can be set. Times are in seconds."""
 
     namespace: str = setting("hymcache", "Namespace of the operator: its Lease and the fabrics' Secrets are there.")
-    identity: str = setting("", "Holder name in the Lease; empty: host name and a random part, new at every start.")
+    identity: str = setting(
+        "", "Name of this pod in the Lease, its uid for example, never shared by two pods; empty: the host's name."
+    )
     lease_name: str = setting("hymcache-operator", "Name of the Lease. Operators with one name: one of them acts.")
     lease_seconds: int = setting(15, "How long a leader that is silent is still believed.")
     renew_seconds: float = setting(3.0, "Pause between two renewals of the Lease; well below a third of its length.")
@@ -78,7 +81,6 @@ class Settings:
         if not self.fabric_prefix:
             raise ValueError("fabric-prefix: expected at least one character, found none; everything would be ours")
 
-    @property
     def holder(self) -> str:
-        """`identity`, or one made for this process."""
-        return self.identity or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        """A holder name of this process alone, that begins with the pod's."""
+        return f"{self.identity or socket.gethostname()}{HOLDER_SEPARATOR}{uuid.uuid4().hex[:8]}"

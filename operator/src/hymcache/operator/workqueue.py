@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 log = logging.getLogger(__name__)
 
+STALE_SECONDS = 0.05
+
 
 class Key(NamedTuple):
     """What to reconcile: a kind's word and the object's name, `namespace/name` for namespaced ones."""
@@ -35,6 +37,7 @@ class WorkQueue:
         retry_seconds: pause after the first failure of a key; doubles with each further one.
         retry_max_seconds: limit of that doubling.
         fatal: exceptions that end `run` instead of being retried.
+        stale: exceptions that say that what was read has changed meanwhile: no failure, tried again at once.
     """
 
     def __init__(
@@ -45,11 +48,12 @@ class WorkQueue:
         retry_seconds: float,
         retry_max_seconds: float,
         fatal: tuple[type[BaseException], ...] = (),
+        stale: tuple[type[Exception], ...] = (),
     ) -> None:
         self._reconcile = reconcile
         self._workers = workers
         self._retry, self._retry_max = retry_seconds, retry_max_seconds
-        self._fatal = fatal
+        self._fatal, self._stale = fatal, stale
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, int, Key]] = []
         self._order = itertools.count()
@@ -102,6 +106,9 @@ class WorkQueue:
             self._failures.pop(key, None)
         except self._fatal:
             raise
+        except self._stale as error:
+            log.debug("%s was decided on an old reading, again at once: %s", key, error)
+            again = STALE_SECONDS
         except Exception as error:
             self._failures[key] = tries = self._failures.get(key, 0) + 1
             again = min(self._retry * 2 ** min(tries - 1, 30), self._retry_max)
