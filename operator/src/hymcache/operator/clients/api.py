@@ -138,11 +138,20 @@ class Api:
         return await self._write("PATCH", f"{path}?fieldManager={MANAGER}", body, MERGE, "merge")
 
     async def json_patch(self, kind: Kind, live: Object, operations: list[Object], *, subresource: str = "") -> Object:
-        """JSON patch; put `test` operations first."""
+        """JSON patch; put `test` operations first.
+
+        Raises:
+            ConflictError: a `test` failed.
+        """
         self._check(live)
         meta = live["metadata"]
         path = kind.path(meta["name"], meta.get("namespace"), subresource)
-        return await self._write("PATCH", f"{path}?fieldManager={MANAGER}", operations, JSON_PATCH, "json-patch")
+        try:
+            return await self._write("PATCH", f"{path}?fieldManager={MANAGER}", operations, JSON_PATCH, "json-patch")
+        except ApiError as error:
+            if error.status == 422 and "test" in str(error) and "operation" in str(error):
+                raise ConflictError(error.status, str(error)) from error
+            raise
 
     async def delete(self, kind: Kind, live: Object) -> None:
         """Delete this very object; one that is gone is fine."""

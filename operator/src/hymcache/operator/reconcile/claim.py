@@ -82,7 +82,7 @@ async def _refuse(ctx: Context, claim: Object, share: str, message: str) -> floa
     left = ctx.settings.request_fault_seconds - body.age_seconds(claim, ctx.clock.utc())
     if left > 0:
         return left
-    await set_condition(ctx.api, ctx.clock, claim, share, CONDITION_FAILED, "Request", message)
+    await set_condition(ctx, claim, share, CONDITION_FAILED, "Request", message)
     ctx.metrics.claims_failed.labels("", "request").inc()
     return None
 

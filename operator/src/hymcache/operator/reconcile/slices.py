@@ -155,10 +155,10 @@ def _same_taint(one: Object, other: Object) -> bool:
 
 def differs(body: Object, live: Object) -> bool:
     """Whether an apply of `body` would change `live`: what we set is compared, what the server adds is not."""
-    metadata = body["metadata"]
-    return not (_within(body["spec"], live["spec"]) and _within(metadata, live["metadata"])) or (
-        len(body["spec"]["devices"]) != len(live["spec"].get("devices") or [])
-    )
+    if not (_within(body["metadata"], live["metadata"]) and _within(body["spec"], live["spec"])):
+        return True
+    kept = live["spec"].get("devices") or []
+    return any(set(old) - set(new) for new, old in zip(body["spec"]["devices"], kept, strict=True))
 
 
 def dropped_fields(body: Object, written: Object) -> list[str]:

@@ -271,8 +271,7 @@ class Act:
         if claim is None or share is None:
             return
         message = f"region {view.name} of {view.spec.bytes} bytes on blade {view.spec.blade}"
-        api, clock = self.ctx.api, self.ctx.clock
-        if await set_condition(api, clock, claim, share, CONDITION_COMPOSED, "Composed", message):
+        if await set_condition(self.ctx, claim, share, CONDITION_COMPOSED, "Composed", message):
             took = body.age_seconds(claim, view.now)
             self.ctx.metrics.claim_seconds.observe(took)
             await self.ctx.events.emit(Reference.of(CLAIM, claim), "Normal", "RegionComposed", message)
@@ -293,8 +292,7 @@ class Act:
         if cause is Cause.UNREACHABLE_HOSTS:
             await nodes.distrust_links(self.ctx, [place.node for place in view.places], view.spec.blade)
         reason = "".join(word.capitalize() for word in cause.value.split("-"))
-        api, clock = self.ctx.api, self.ctx.clock
-        if await set_condition(api, clock, claim, share, CONDITION_FAILED, reason, message):
+        if await set_condition(self.ctx, claim, share, CONDITION_FAILED, reason, message):
             self.ctx.metrics.claims_failed.labels(view.spec.blade, cause.value).inc()
             await self.ctx.events.emit(Reference.of(CLAIM, claim), "Warning", "RegionFailed", message)
         return None

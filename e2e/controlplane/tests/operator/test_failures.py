@@ -1,0 +1,183 @@
+"""What goes wrong, and where the pods end up."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from controlplane import CLAIM, EVENT, POD, wait
+from controlplane.operators import FABRIC, REGION
+from controlplane.stage import Stage
+from controlplane.waiting import holds
+
+pytestmark = pytest.mark.controlplane
+
+CHUNKS = "MemoryChunks$"
+CONNECTIONS = "Connections$"
+
+
+def rule(fault: str, method: str, path: str, **more: Any) -> dict[str, Any]:
+    return {"fault": fault, "method": method, "path": path, **more}
+
+
+def test_compose_fails_on_one_blade_and_the_pods_land_on_the_other(stage: Stage) -> None:
+    stage.build(blades=("b1", "b2"))
+    stage.start_operator()
+    stage.add_fabrics()
+    stage.wait_published()
+    stage.appliances["b1"].faults(rule("500", "POST", CHUNKS, times=None))
+    stage.appliances["b2"].faults(rule("500", "POST", CHUNKS, times=None))
+    stage.claim("kv", "4Gi")
+    stage.pod("p1", "kv", node="n1")
+    stage.pod("p2", "kv", node="n2")
+    first = wait("an allocation", lambda: stage.allocation("kv"), seconds=30)
+    other = {stage.blade_name("b1"): "b2", stage.blade_name("b2"): "b1"}[first["pool"]]
+    stage.appliances[other].faults()  # the scheduler chose: the other one is well
+
+    def failed_at() -> float | None:
+        devices = stage.api.get(CLAIM, "kv", stage.namespace)["status"].get("devices") or []
+        failed = any(c["type"] == "hymcache.io/RegionFailed" for d in devices for c in d.get("conditions") or [])
+        moved = stage.allocation("kv")["pool"] != first["pool"]
+        return time.monotonic() if failed or moved else None
+
+    begun = wait("the failure", failed_at, seconds=30)
+    stage.wait_bound("p1", "p2")
+    took = time.monotonic() - begun
+    print(f"bound {took:.1f} s after the failure")
+    assert took < 15
+    assert stage.allocation("kv")["pool"] == stage.blade_name(other)
+    sick = next(short for short in ("b1", "b2") if short != other)
+    body = stage.wait_slice(sick, lambda devices: bool(devices[0].get("taints")))
+    assert body["spec"]["devices"][0]["taints"][0]["key"] == "hymcache.io/blade-unhealthy"
+    wait("the old share to be torn down", lambda: len(stage.api.list(REGION)) == 1)
+    [event] = [e for e in stage.events("RegionFailed") if e["regarding"]["namespace"] == stage.namespace]
+    assert "tried 4 times" in event["note"]
+
+
+def test_attach_fails_on_one_host_and_the_other_runs(stage: Stage) -> None:
+    stage.build()
+    stage.start_operator()
+    stage.add_fabrics()
+    stage.wait_published()
+    blade = stage.appliances["b1"]
+    stage.claim("kv", "4Gi")
+    stage.pod("p1", "kv", node="n1")
+    stage.wait_bound("p1")
+    wait("n1 to be ready", lambda: stage.actors["n1"].ready)
+    blade.faults(rule("500", "POST", CONNECTIONS, times=None))
+    stage.pod("p2", "kv", node="n2")
+    region = wait("the failure to show", lambda: _failed(stage), seconds=60)
+    assert region["status"]["phase"] == "Degraded"
+    assert "n2" in next(c["message"] for c in region["status"]["conditions"] if c["type"] == "Attached")
+    assert {a["node"][-2:]: a["phase"] for a in region["status"]["attachments"]} == {"n1": "Attached", "n2": "Failed"}
+    blade.faults()
+    wait("n2 after the fabric is well again", lambda: stage.actors["n2"].ready, seconds=60)
+    assert stage.actors["n1"].inodes == stage.actors["n2"].inodes
+
+
+def _failed(stage: Stage) -> Any:
+    region = stage.region("kv")
+    phases = {a["phase"] for a in region["status"].get("attachments", [])}
+    return region if "Failed" in phases else None
+
+
+def test_a_claim_larger_than_any_blade_waits_with_the_schedulers_reason(stage: Stage) -> None:
+    stage.build(nodes=("n1",))
+    stage.start_operator()
+    stage.add_fabrics()
+    stage.wait_published()
+    stage.claim("huge", "65Gi")
+    stage.pod("p1", "huge")
+
+    def reason() -> str | None:
+        notes = [e["note"] for e in stage.api.list(EVENT, stage.namespace) if e["reason"] == "FailedScheduling"]
+        return next((note for note in notes if "cannot allocate all claims" in note), None)
+
+    wait("the scheduler's reason", reason, seconds=30)
+    holds("nothing composed", lambda: not stage.api.list(REGION), seconds=2)
+
+
+def test_an_unreachable_fabric_says_what_was_tried(stage: Stage) -> None:
+    stage.build(nodes=("n1",))
+    stage.start_operator()
+    stage.add_fabrics()
+    stage.wait_published()
+    blade = stage.appliances["b1"]
+    blade.process.kill()
+
+    def condition() -> Any:
+        body = stage.api.get(FABRIC, f"fabric-{blade.blade}")
+        found = {c["type"]: c for c in body["status"]["conditions"]}
+        return found["Reachable"] if found["Reachable"]["status"] == "False" else None
+
+    found = wait("the condition", condition, seconds=60)
+    assert blade.url in found["message"]
+    assert "GET /redfish/v1/" in found["message"]
+    assert "can be reached" in found["message"]
+    tainted = stage.wait_slice("b1", lambda devices: bool(devices[0].get("taints")))
+    assert tainted["spec"]["devices"][0]["taints"][0]["value"] == "unhealthy"
+    blade.start()
+    stage.add_fabrics()  # it listens on another port now
+    stage.wait_slice("b1", lambda devices: not devices[0].get("taints"))
+    stage.claim("kv", "4Gi")
+    stage.pod("p1", "kv")
+    stage.wait_bound("p1")
+
+
+@pytest.mark.parametrize("fault", ["lost-reply", "500-but-done", "404", "500", "duplicate", "async-task", "reset"])
+def test_a_fabric_that_lies_at_every_step_of_a_life_converges(stage: Stage, fault: str) -> None:
+    stage.build()
+    stage.start_operator()
+    stage.add_fabrics()
+    stage.wait_published()
+    blade = stage.appliances["b1"]
+    blade.faults(
+        rule(fault, "POST", CHUNKS), rule(fault, "POST", CONNECTIONS, times=2),
+        rule(fault, "DELETE", "Connections/", times=2), rule(fault, "DELETE", "MemoryChunks/"),
+    )  # fmt: skip
+    stage.claim("kv", "4Gi")
+    stage.pod("p1", "kv", node="n1")
+    stage.pod("p2", "kv", node="n2")
+    stage.wait_bound("p1", "p2", seconds=60)
+    wait("both plugins to be ready", lambda: all(a.ready for a in stage.actors.values()), seconds=30)
+    assert len({*stage.actors["n1"].inodes.values(), *stage.actors["n2"].inodes.values()}) == 1
+    wait("one region on the blade", lambda: [r["bytes"] for r in blade.regions()] == [4 << 30])
+    stage.remove_pods("p1", "p2")
+    stage.wait_nothing_left()
+    assert stage.errors() == []
+
+
+def test_a_bad_configuration_is_refused_late_and_by_name(stage: Stage) -> None:
+    stage.build(nodes=("n1",))
+    stage.start_operator(request_fault_seconds="6")
+    stage.add_fabrics()
+    stage.wait_published()
+    stage.claim("kv", "4Gi", domains=0)
+    stage.pod("p1", "kv")
+    share = wait("an allocation", lambda: stage.allocation("kv"), seconds=30)["shareID"]
+    event = wait("the event", lambda: stage.events("ClaimRefused"), seconds=30)[0]
+    assert "RegionConfig.domains" in event["note"]
+    holds("not failed at once", lambda: stage.allocation("kv")["shareID"] == share, seconds=3)
+    wait("failed later", lambda: _moved(stage, share), seconds=40)
+    assert stage.api.get(POD, "p1", stage.namespace)["spec"].get("nodeName") is None
+
+
+def _moved(stage: Stage, share: str) -> bool:
+    """The allocation was given up, or already made anew."""
+    try:
+        return bool(stage.allocation("kv")["shareID"] != share)
+    except LookupError:
+        return True
+
+
+def test_parameters_in_any_order_of_keys_do_not_stop_a_claim(stage: Stage) -> None:
+    stage.build(nodes=("n1",))
+    stage.start_operator()
+    stage.add_fabrics()
+    stage.wait_published()
+    stage.claim("kv", "4Gi", reclaimPolicy="Delete", domains=2, access="ReadWrite")
+    stage.pod("p1", "kv")
+    stage.wait_bound("p1")
+    assert stage.region("kv")["spec"]["domains"] == 2
