@@ -45,7 +45,7 @@ class KubernetesTransport:
 
     async def close(self) -> None:
         """Close the connection pool."""
-        await self._client.close()  # type: ignore[no-untyped-call]
+        await self._client.close()
 
 
 def _document(raw: bytes) -> Object:
@@ -65,12 +65,12 @@ async def configuration(kubeconfig: str | None) -> Configuration:
     found = Configuration()
     try:
         if kubeconfig:
-            await load_kube_config(config_file=kubeconfig, client_configuration=found)  # type: ignore[no-untyped-call]
+            await load_kube_config(config_file=kubeconfig, client_configuration=found)
             return found
         try:
-            load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
+            load_incluster_config(client_configuration=found)
         except ConfigException:
-            await load_kube_config(client_configuration=found)  # type: ignore[no-untyped-call]
+            await load_kube_config(client_configuration=found)
     except ConfigException as error:
         raise ConnectError(
             f"API server: expected a service account or a kubeconfig, found neither ({error}); set --kubeconfig"
