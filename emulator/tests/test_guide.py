@@ -13,6 +13,7 @@ import pytest
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/emulator.md"
 BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EPOCH = re.compile(r"power epoch \d+")  # it begins at the time of day
 MARK = "=== end of step"
 
 
@@ -47,4 +48,4 @@ def test_the_guide_works_as_it_is_written(tmp_path: Path) -> None:
     assert len(found) == len(steps())
     for (command, expected), output in zip(steps(), found, strict=True):
         if expected:
-            assert output == expected, command
+            assert EPOCH.sub("power epoch N", output) == EPOCH.sub("power epoch N", expected), command

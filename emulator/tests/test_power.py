@@ -14,7 +14,7 @@ import requests
 from hymcache.emulator.media import Memory, Progress
 from hymcache.emulator.media.memfd import Allocate, MemfdMedium
 from hymcache.emulator.settings import AfterPowerLoss
-from hymcache.emulator.store import StoreError
+from hymcache.emulator.store import Store, StoreError
 from hymcache.region import handover
 
 MIB = 1 << 20
@@ -43,6 +43,11 @@ def cycle(served: Any, *, keep: bool, **more: Any) -> Any:
     return response.json()
 
 
+def epoch(served: Any) -> int:
+    found: int = served.get("/admin/v1/regions")["power_epoch"]
+    return found
+
+
 def settled(served: Any) -> None:
     deadline = time.monotonic() + 10
     while any(one["state"] != "ready" for one in served.get("/admin/v1/regions")["regions"]):
@@ -61,21 +66,23 @@ def test_a_power_loss_takes_regions_connections_and_every_byte_that_a_host_still
     region(served)
     with served.opened("node-a") as descriptor, mmap.mmap(descriptor, 4 * MIB) as mapping:
         mapping[:6] = b"secret"
-        assert cycle(served, keep=False) == {"power_epoch": 2, "lost": ["r-1"]}
+        before = epoch(served)
+        assert cycle(served, keep=False) == {"power_epoch": before + 1, "lost": ["r-1"]}
         assert mapping[:6] == bytes(6)
     assert served.members(served.chunks) == []
     assert served.members(served.connections) == []
     assert served.free_mib() == 64
     assert served.refusal("node-a", "r-1") == "no-such-region"
-    assert handover.request(served.socket("node-a"), {"op": "hello"})["power_epoch"] == 2
-    assert served.get(served.domain)["Oem"]["HyMCache"]["PowerEpoch"] == 2
+    assert handover.request(served.socket("node-a"), {"op": "hello"})["power_epoch"] == before + 1
+    assert served.get(served.domain)["Oem"]["HyMCache"]["PowerEpoch"] == before + 1
 
 
-def test_a_battery_keeps_the_bytes_but_the_epoch_grows(served: Any) -> None:
+def test_a_battery_keeps_the_bytes_and_the_epoch(served: Any) -> None:
     chunk = region(served)
     with served.opened("node-a") as descriptor, mmap.mmap(descriptor, 4 * MIB) as mapping:
         mapping[:6] = b"secret"
-        assert cycle(served, keep=True) == {"power_epoch": 2, "lost": []}
+        before = epoch(served)
+        assert cycle(served, keep=True) == {"power_epoch": before, "lost": []}
     assert served.members(served.chunks) == [chunk]
     with served.opened("node-b") as descriptor, mmap.mmap(descriptor, 4 * MIB) as mapping:
         assert mapping[:6] == b"secret"
@@ -166,6 +173,7 @@ def test_sessions_end_with_the_power(served: Any) -> None:
 def test_a_restart_is_a_power_loss(serve: Any, tmp_path: Path) -> None:
     first = serve(state_dir=tmp_path / "state")
     chunk = region(first)
+    before = epoch(first)
     extra = {"name": "node-d", "uuid": "0d0d0d0d-0000-4000-8000-00000000000d"}
     first.call("POST", "/admin/v1/hosts", extra)
     with first.opened("node-a") as descriptor, mmap.mmap(descriptor, 4 * MIB) as mapping:
@@ -174,7 +182,7 @@ def test_a_restart_is_a_power_loss(serve: Any, tmp_path: Path) -> None:
         assert mapping[:6] == bytes(6)
     second = serve(state_dir=tmp_path / "state")
     answer = second.get("/admin/v1/regions")
-    assert (answer["power_epoch"], answer["lost"], answer["regions"]) == (2, ["r-1"], [])
+    assert (answer["power_epoch"], answer["lost"], answer["regions"]) == (before + 1, ["r-1"], [])
     assert [host["name"] for host in second.get("/admin/v1/hosts")["hosts"]][-1] == "node-d"
     assert second.compose("r-1", 4).headers["Location"] != chunk, "an id is never given twice"
 
@@ -220,7 +228,17 @@ def test_without_a_state_folder_a_restart_is_a_new_blade(serve: Any) -> None:
     region(first)
     first.close()
     answer = serve().get("/admin/v1/regions")
-    assert (answer["power_epoch"], answer["lost"], answer["regions"]) == (1, [], [])
+    assert (answer["lost"], answer["regions"]) == ([], [])
+
+
+def test_an_epoch_never_comes_twice_even_where_the_state_folder_was_lost(serve: Any, tmp_path: Path) -> None:
+    epochs = []
+    for number in range(2):
+        served = serve(state_dir=tmp_path / f"state-{number}")
+        epochs.append(epoch(served))
+        served.close()
+        time.sleep(1.1)
+    assert epochs[0] < epochs[1]
 
 
 def test_two_appliances_never_share_a_state_folder(serve: Any, tmp_path: Path) -> None:
@@ -262,3 +280,32 @@ def test_what_was_answered_is_on_disk(serve: Any, tmp_path: Path) -> None:
     served.delete(chunk)
     stored = json.loads((tmp_path / "state" / "appliance.json").read_text())
     assert (stored["chunks"], stored["connections"]) == ([], [])
+
+
+def test_a_full_disk_refuses_the_compose_and_leaves_nothing_taken(
+    serve: Any, tmp_path: Path, memfds: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = serve(state_dir=tmp_path / "state")
+    before, save, saves = memfds(), Store.save, []
+    failing: set[int] = set()
+
+    def full(store: Store, state: Any) -> None:
+        saves.append(state)
+        if len(saves) in failing:
+            raise OSError(28, "No space left on device")
+        save(store, state)
+
+    monkeypatch.setattr(Store, "save", full)
+    for numbers in ({1}, {2}, {2, 3}):
+        saves.clear()
+        failing = numbers
+        assert served.compose("r-1", 4).status_code == 500
+        assert served.members(served.chunks) == []
+        assert served.free_mib() == 64
+        assert memfds() == before
+    failing = set()
+    chunk = served.compose("r-1", 4).headers["Location"]
+    saves.clear()
+    failing = {2}
+    assert served.delete(chunk) == 204
+    assert served.free_mib() == 64

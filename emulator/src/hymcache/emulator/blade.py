@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -44,7 +45,7 @@ class Blade:
         self._next_id = past.next_id
         self._view = View(
             capacity_bytes=settings.capacity_bytes,
-            power_epoch=past.power_epoch,
+            power_epoch=past.power_epoch or int(time.time()),
             hosts={host.name: host for host in _hosts(settings, past)},
             chunks={chunk.id: chunk for chunk in map(chunk_of, past.chunks)},
             connections={connection.id: connection for connection in map(connection_of, past.connections)},
@@ -106,6 +107,8 @@ class Blade:
         made = self._view.chunks.get(chunk.id)
         if made is None:
             raise _power_lost(chunk)
+        if made.state is not ChunkState.READY:
+            raise rules.busy(made)
         return made, not existing
 
     async def release(self, identifier: ChunkId) -> None:
@@ -205,16 +208,15 @@ class Blade:
         return host
 
     async def power_cycle(self, *, keep: bool) -> None:
-        """Lose power: composes under way fail, the power epoch grows; unless `keep`, all bytes are gone.
+        """Lose power: composes under way fail; unless `keep`, all bytes are gone and the power epoch grows.
 
-        `keep` is a blade with a battery. What the books say afterwards is the setting `after_power_loss`.
+        `keep` is a blade with a battery. What the books say after a loss is the setting `after_power_loss`.
         """
         under_way = [chunk.id for chunk in self._view.chunks.values() if chunk.state is ChunkState.ALLOCATING]
         for chunk in under_way:
             self._works.abandon(chunk)
         if keep:
-            left = {key: value for key, value in self._view.chunks.items() if key not in under_way}
-            self._replace(power_epoch=self._view.power_epoch + 1, chunks=left, lost=())
+            self._replace(chunks={key: v for key, v in self._view.chunks.items() if key not in under_way}, lost=())
         else:
             gone = _memories(self._view)
             self._lose_power()
@@ -244,9 +246,11 @@ class Blade:
         try:
             async with self._one_at_a_time:
                 memory = await asyncio.to_thread(allocate, chunk.name, chunk.bytes, work.progress, work.cancel)
-            if not self._works.is_current(chunk.id, work):
+            try:
+                self._commit(chunk, memory, work)
+            except BaseException:
                 await asyncio.to_thread(memory.destroy)
-                raise Cancelled
+                raise
         except BaseException as error:
             if self._works.is_current(chunk.id, work):
                 self._drop(chunk)
@@ -255,6 +259,10 @@ class Blade:
             if isinstance(error, Cancelled):
                 raise _power_lost(chunk) from error
             raise
+
+    def _commit(self, chunk: Chunk, memory: Memory, work: Work) -> None:
+        if not self._works.is_current(chunk.id, work):
+            raise Cancelled
         self._replace(chunks={**self._view.chunks, chunk.id: chunk.ready(memory)})
 
     async def _scrub(self, chunk: Chunk) -> None:
@@ -268,7 +276,14 @@ class Blade:
                 await asyncio.to_thread(memory.destroy)
 
     def _drop(self, chunk: Chunk) -> None:
-        self._replace(chunks={key: value for key, value in self._view.chunks.items() if key != chunk.id})
+        """Forget a chunk whose memory is gone, also where the disk does not take it: a restart forgets it anyway."""
+        left = {key: value for key, value in self._view.chunks.items() if key != chunk.id}
+        try:
+            self._replace(chunks=left)
+        except OSError:
+            log.exception("the books on disk still have chunk=%s, which is gone", chunk.id)
+            with self._lock:
+                self._view = replace(self._view, chunks=left)
 
     def _free_logical_device(self) -> int:
         """A number that no chunk has, as far as possible from those that were given lately."""

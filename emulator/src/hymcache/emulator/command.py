@@ -70,7 +70,7 @@ def _choice(kind: type[StrEnum]) -> click.Choice[str]:
 @click.option("--listen", default=DEFAULTS.listen, help="ADDRESS:PORT of the service; port 0 picks one.")
 @click.option("--cable-dir", type=FOLDER, help="Folder of the hosts' sockets; none: no host gets memory.")
 @click.option("--cable-mode", type=Mode(), default="0700", help="Mode of each host's folder of sockets.")
-@click.option("--host", "hosts", multiple=True, metavar="NAME=SYSTEM_UUID", help="A host with a cable; repeatable.")
+@click.option("--host", multiple=True, metavar="NAME=SYSTEM_UUID", help="A host with a cable; repeatable.")
 @click.option("--user", help="User of the service; none: open, on loopback only.")
 @click.option("--password-file", type=FILE, help="File with the user's password.")
 @click.option("--state-dir", type=FOLDER, help="Folder that keeps the books over a restart.")
@@ -133,7 +133,7 @@ def settings(options: dict[str, Any]) -> Settings:
         listen=options["listen"],
         cable_dir=options["cable_dir"],
         cable_mode=options["cable_mode"],
-        hosts=tuple(_host(text) for text in options["hosts"]),
+        hosts=tuple(_host(text) for text in options["host"]),
         user=options["user"],
         password=password_file.read_text().strip("\r\n") if password_file else None,
         state_dir=options["state_dir"],

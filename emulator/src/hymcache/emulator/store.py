@@ -53,7 +53,11 @@ class ConnectionRecord(_Record):
 
 
 class State(_Record):
-    """The whole file. `next_id` never goes back, so that an id once given never means another object."""
+    """The whole file. `next_id` never goes back, so that an id once given never means another object.
+
+    `power_epoch` counts power losses; a blade without a past starts it at the time of day, so that an epoch never comes
+    twice even where the folder was lost. 0 is that: no past.
+    """
 
     version: Literal[1] = 1
     blade: str
