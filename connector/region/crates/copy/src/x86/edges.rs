@@ -2,6 +2,7 @@
 
 use core::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
 
+use super::load;
 use crate::kernel::Kernel;
 use crate::line::{self, LINE_BYTES};
 use crate::mode::{HASH, STORE, STREAM};
@@ -63,14 +64,14 @@ unsafe fn edge<const MODE: u8>(dst: *mut u8, src: *const u8, len: usize, mut sta
     // SAFETY: every offset is below len, for which both pointers are valid.
     unsafe {
         for offset in (0..words).step_by(8) {
-            let word = src.add(offset).cast::<u64>().read_unaligned();
+            let word = load::word(src.add(offset));
             state = _mm_crc32_u64(state.into(), word) as u32;
             if MODE != HASH {
                 dst.add(offset).cast::<u64>().write_unaligned(word);
             }
         }
         for offset in words..len {
-            let byte = *src.add(offset);
+            let byte = load::byte(src.add(offset));
             state = _mm_crc32_u8(state, byte);
             if MODE != HASH {
                 *dst.add(offset) = byte;

@@ -10,14 +10,14 @@
 
 use core::arch::x86_64::{
     __m128i, __m256i, __m512i, _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi32_si128,
-    _mm_loadu_si128, _mm_set_epi64x, _mm_store_si128, _mm_stream_si128, _mm_xor_si128,
-    _mm256_broadcastsi128_si256, _mm256_clmulepi64_epi128, _mm256_loadu_si256, _mm256_store_si256,
-    _mm256_stream_si256, _mm256_xor_si256, _mm256_zextsi128_si256, _mm512_broadcast_i32x4,
-    _mm512_clmulepi64_epi128, _mm512_loadu_si512, _mm512_store_si512, _mm512_stream_si512,
-    _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
+    _mm_set_epi64x, _mm_store_si128, _mm_stream_si128, _mm_xor_si128, _mm256_broadcastsi128_si256,
+    _mm256_clmulepi64_epi128, _mm256_store_si256, _mm256_stream_si256, _mm256_xor_si256,
+    _mm256_zextsi128_si256, _mm512_broadcast_i32x4, _mm512_clmulepi64_epi128, _mm512_store_si512,
+    _mm512_stream_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
 };
 
 use super::edges::Middle;
+use super::load;
 use super::sse42;
 use crate::crc::power;
 use crate::line;
@@ -91,7 +91,7 @@ macro_rules! fold_kernel {
                 }
                 // SAFETY: the caller has STEP bytes at src, and at dst, aligned, unless the mode is HASH.
                 unsafe {
-                    let vectors = core::array::from_fn(|i| $load(src.add(i * $bytes).cast()));
+                    let vectors = core::array::from_fn(|i| load::$load(src.add(i * $bytes)));
                     for (i, vector) in vectors.iter().enumerate() {
                         match MODE {
                             STORE => $store(dst.add(i * $bytes).cast(), *vector),
@@ -142,7 +142,7 @@ macro_rules! fold_kernel {
 fold_kernel! {
     /// 128-bit vectors: PCLMULQDQ, every x86-64 server since 2010.
     Fold128, fold128, features: "sse4.2,pclmulqdq", vector: __m128i,
-    bytes: 16, load: _mm_loadu_si128, store: _mm_store_si128, stream: _mm_stream_si128,
+    bytes: 16, load: vector128, store: _mm_store_si128, stream: _mm_stream_si128,
     broadcast: |k| k, seed: |s| s, multiply: _mm_clmulepi64_si128, xor: _mm_xor_si128,
     xor3: |a, b, c| _mm_xor_si128(_mm_xor_si128(a, b), c),
 }
@@ -150,7 +150,7 @@ fold_kernel! {
 fold_kernel! {
     /// 256-bit vectors: VPCLMULQDQ without AVX-512 (Zen 3, Alder Lake).
     Fold256, fold256, features: "sse4.2,avx2,vpclmulqdq,pclmulqdq", vector: __m256i,
-    bytes: 32, load: _mm256_loadu_si256, store: _mm256_store_si256, stream: _mm256_stream_si256,
+    bytes: 32, load: vector256, store: _mm256_store_si256, stream: _mm256_stream_si256,
     broadcast: _mm256_broadcastsi128_si256, seed: _mm256_zextsi128_si256, multiply: _mm256_clmulepi64_epi128,
     xor: _mm256_xor_si256, xor3: |a, b, c| _mm256_xor_si256(_mm256_xor_si256(a, b), c),
 }
@@ -158,7 +158,7 @@ fold_kernel! {
 fold_kernel! {
     /// 512-bit vectors: VPCLMULQDQ with AVX-512 (Ice Lake, Zen 4 and later).
     Fold512, fold512, features: "sse4.2,avx512f,vpclmulqdq,pclmulqdq", vector: __m512i,
-    bytes: 64, load: _mm512_loadu_si512, store: _mm512_store_si512, stream: _mm512_stream_si512,
+    bytes: 64, load: vector512, store: _mm512_store_si512, stream: _mm512_stream_si512,
     broadcast: _mm512_broadcast_i32x4, seed: _mm512_zextsi128_si512, multiply: _mm512_clmulepi64_epi128,
     xor: _mm512_xor_si512, xor3: |a, b, c| _mm512_ternarylogic_epi64::<0x96>(a, b, c),
 }

@@ -9,6 +9,7 @@ pub(crate) mod bare;
 mod edges;
 mod fold;
 mod interleave;
+mod load;
 mod sse42;
 mod tiled;
 

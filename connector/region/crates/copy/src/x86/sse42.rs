@@ -3,6 +3,7 @@
 use core::arch::x86_64::{_mm_crc32_u64, _mm_stream_si64};
 
 use super::edges::Middle;
+use super::load;
 use crate::mode::{STORE, STREAM};
 
 pub(super) struct Single;
@@ -36,7 +37,7 @@ pub(super) unsafe fn run<const MODE: u8>(
 pub(super) unsafe fn word<const MODE: u8>(dst: *mut u8, src: *const u8, register: u64) -> u64 {
     // SAFETY: the caller has a word at src, and an aligned one at dst unless the mode is HASH.
     unsafe {
-        let word = src.cast::<u64>().read_unaligned();
+        let word = load::word(src);
         match MODE {
             STORE => dst.cast::<u64>().write(word),
             STREAM => _mm_stream_si64(dst.cast(), word.cast_signed()),
