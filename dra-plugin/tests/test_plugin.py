@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -160,6 +161,21 @@ def test_every_setting_says_what_it_means() -> None:
     for name, field in Settings.model_fields.items():
         assert field.description, name
         assert field.description.endswith("."), name
+
+
+def test_without_an_api_server_to_go_to_it_says_so() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hymcache.dra.main", "--node-name", "n", "--kubeconfig", "/nowhere"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    line = json.loads(done.stderr.splitlines()[-1])
+    assert line["event"] == "cannot start"
+    assert "kubeconfig" in line["error"]
+    assert line["node"] == "n"
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None or os.getuid() != 0, reason="needs setpriv and root")

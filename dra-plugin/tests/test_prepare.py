@@ -14,7 +14,7 @@ from hymcache.dra._proto import dra_v1_pb2, dra_v1_pb2_grpc
 from controlplane.kubelet import ClaimKey, Kubelet, NotPreparedError
 from controlplane.waiting import wait
 from dra_world.api import MemoryApi, Object
-from dra_world.appliance import Appliance
+from dra_world.appliance import Appliance, has_mark, write_mark
 from dra_world.nodes import NodeUnderTest
 from dra_world.operator import PREFIX, REGION_BYTES, Operator
 
@@ -181,9 +181,9 @@ def test_bytes_of_another_region_are_not_touched(
 ) -> None:
     claim = api.add_claim("kv")
     region = operator.region_of(claim)
-    foreign = b'{"uuid": "someone-else", "epoch": 1}'
+    foreign = b"kv of somebody else " * 300
     os.pwrite(appliance.regions[PREFIX + region], foreign, 0)
-    assert "found b'" in refused(make_node(), claim)
+    assert "foreign" in refused(make_node(), claim)
     assert os.pread(appliance.regions[PREFIX + region], len(foreign), 0) == foreign
     assert api.host(region, "node-a")["state"] == "Failed"
 
@@ -235,11 +235,11 @@ def test_region_is_formatted_once_however_often_it_is_prepared(
     claim = api.add_claim("kv")
     region = operator.region_of(claim)
     first = node.prepare(claim)
-    os.pwrite(appliance.regions[PREFIX + region], b"kv-bytes", 4096)
+    write_mark(appliance.regions[PREFIX + region])
     node.kubelet.restart()
     wait("the plugin to register again", lambda: node.kubelet.watcher.plugin("hymcache.io"))
     assert node.prepare(claim, "pod-2") == first
-    assert os.pread(appliance.regions[PREFIX + region], 8, 4096) == b"kv-bytes"
+    assert has_mark(appliance.regions[PREFIX + region])
     assert node.metrics.registry.get_sample_value("hymcache_dra_regions_formatted_total") == 1
 
 

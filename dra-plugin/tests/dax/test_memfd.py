@@ -47,7 +47,7 @@ def cable(appliance: Appliance) -> Path:
 
 @pytest.fixture
 def dax(short_path: Path, cable: Path) -> Iterator[Memfd]:
-    made = Memfd(cable_dir=cable, pods_dir=short_path / "pods", generation="one", timeout_seconds=1)
+    made = Memfd(cable_dir=cable, pods_dir=short_path / "pods", host="node-a", generation="one", timeout_seconds=1)
     yield made
     made.stop()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from hymcache.region.handover import HandoverError, Server
 
+MARK = b"kv-bytes"
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
@@ -97,6 +98,16 @@ def _memory(size: int, *, sealed: bool) -> int:
     if sealed:
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
     return descriptor
+
+
+def write_mark(descriptor: int) -> None:
+    """Write into the last page, which no empty region has in use."""
+    os.pwrite(descriptor, MARK, os.fstat(descriptor).st_size - 4096)
+
+
+def has_mark(descriptor: int) -> bool:
+    """Whether the mark is still there: a format by another name would have taken it."""
+    return os.pread(descriptor, len(MARK), os.fstat(descriptor).st_size - 4096) == MARK
 
 
 def same_memory(one: int, other: int) -> bool:

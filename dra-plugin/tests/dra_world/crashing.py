@@ -27,7 +27,7 @@ from hymcache.dra.plugin import Plugin, assemble
 from hymcache.dra.settings import Settings
 
 from dra_world.api import MemoryApi, Object
-from dra_world.contents import LineContents
+from dra_world.contents import Contents
 
 FILE_EVENTS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "socket.bind"}
 AUTHKEY = b"test"
@@ -63,7 +63,7 @@ class CrashingApi:
         self._countdown.write()
 
 
-class CrashingContents(LineContents):
+class CrashingContents(Contents):
     """Contents whose format counts."""
 
     def __init__(self, countdown: Countdown) -> None:

@@ -13,7 +13,7 @@ from controlplane.kubelet import ClaimKey, Container, Kubelet, Runtime
 from controlplane.waiting import wait
 from dra_world.api import MemoryApi, Object
 from dra_world.appliance import Appliance
-from dra_world.contents import LineContents
+from dra_world.contents import Contents
 
 DRIVER = "hymcache.io"
 
@@ -48,7 +48,7 @@ class NodeUnderTest:
     def __init__(self, folder: Path, name: str, api: MemoryApi, appliance: Appliance, **changes: Any) -> None:
         self.name = name
         self.api = api
-        self.contents = LineContents()
+        self.contents = Contents()
         self.cables = appliance.folder / name if (appliance.folder / name).exists() else appliance.cable(name)
         self.settings = settings(folder, name, self.cables, **changes)
         self.metrics = Metrics()

@@ -222,8 +222,11 @@ class Claims:
 
     def _tell_ready(self, record: ClaimRecord) -> None:
         for entry in record.of_phase(Phase.PREPARED):
-            if entry.wanted is not None:
-                self._tell(entry.share.region, HostReport(HostState.READY, epoch=entry.wanted.epoch))
+            if entry.wanted is None:
+                continue
+            report = HostReport(HostState.READY, epoch=entry.wanted.epoch)
+            if not self._node.hosts.said(entry.share.region, report):  # the keeper may have been faster
+                self._tell(entry.share.region, report)
 
     def _tell(self, region: str, report: HostReport) -> None:
         """Report as far as possible now; the keeper reports again."""

@@ -54,28 +54,36 @@ class HostReports:
             with self._lock:
                 self._last[region] = (report, time.monotonic())
 
+    def said(self, region: str, report: HostReport) -> bool:
+        """Whether this process has written the entry like this, counters apart, and nothing else since."""
+        with self._lock:
+            last = self._last.get(region)
+        return last is not None and replace(last[0], counters=None) == replace(report, counters=None)
+
     def refresh(self, region: str, report: HostReport, *, found: HostStatus | None) -> None:
         """Write the entry if it says something else than the last time, or than `found` says, or is old.
 
         `found` is the entry as it was last read: another plugin generation, or an operator that cleaned up, may have
-        changed it. Counters alone wait for `counters_seconds`.
+        changed it. Counters alone wait for `counters_seconds`, but for the first ones.
 
         Raises:
             ApiError: it may or may not have been written.
         """
-        with self._lock:
-            last = self._last.get(region)
         as_read = found is not None and (found.desired, found.state, found.boot_id, found.epoch) == (
             report.desired,
             report.state,
             self._boot_id,
             report.epoch,
         )
-        if as_read and last is not None:
-            same = replace(last[0], counters=None) == replace(report, counters=None)
-            if same and time.monotonic() - last[1] < self._counters_seconds:
-                return
-        self.send(region, report)
+        if not as_read or not self.said(region, report) or self._counters_due(region, report):
+            self.send(region, report)
+
+    def _counters_due(self, region: str, report: HostReport) -> bool:
+        with self._lock:
+            last = self._last.get(region)
+        if last is None or (last[0].counters is None and report.counters is not None):
+            return True
+        return time.monotonic() - last[1] >= self._counters_seconds
 
     def _entry(self, report: HostReport) -> dict[str, object]:
         counters = report.counters

@@ -45,6 +45,7 @@ def assemble(settings: Settings, api: Api, contents: Contents, metrics: Metrics)
     dax = Memfd(
         cable_dir=settings.cable_dir,
         pods_dir=settings.plugin_dir / "pods",
+        host=settings.node_name,
         generation=settings.pod_uid or "single",
         timeout_seconds=settings.cable_timeout_seconds,
     )

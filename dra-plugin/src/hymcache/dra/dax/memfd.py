@@ -45,7 +45,8 @@ class _Held:
 class Memfd:
     """See `Dax`."""
 
-    def __init__(self, *, cable_dir: Path, pods_dir: Path, generation: str, timeout_seconds: float) -> None:
+    def __init__(self, *, cable_dir: Path, pods_dir: Path, host: str, generation: str, timeout_seconds: float) -> None:
+        self._host = host
         self._cables = cable_dir
         self._pods = pods_dir
         self._generation = generation
@@ -140,6 +141,7 @@ class Memfd:
                 "HYMCACHE_REGION_UUID": wanted.uuid,
                 "HYMCACHE_REGION_BYTES": str(wanted.region_bytes),
                 "HYMCACHE_DOMAIN": str(wanted.domain),
+                "HYMCACHE_HOST": self._host,  # owner of the domain: a reboot does not change it
                 "HYMCACHE_COHERENCE": wanted.coherence.value,
             },
             mounts={self._pods / key.folder: MOUNT},

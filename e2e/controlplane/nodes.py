@@ -1,0 +1,107 @@
+"""A node with the real plugin as a process, a kubelet, a runtime, and the pods that the scheduler binds to it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+
+from controlplane.kubelet import Container, Kubelet, PodRunner, Runtime
+from controlplane.plane import ControlPlane
+from controlplane.process import Process
+
+DRIVER = "hymcache.io"
+QUICK = {
+    "prepare-wait-seconds": "20",
+    "sync-seconds": "0.5",
+    "heartbeat-seconds": "1",
+    "counters-seconds": "1",
+    "stop-grace-seconds": "2",
+    "listen": "",
+}
+"""Settings of a test: times that a test can wait for."""
+
+
+class PluginNode:
+    """One node. The plugin has the rights of its service account, bound to this node; the kubelet is the admin.
+
+    Args:
+        account: (namespace, service account) of the plugin.
+        cables: this host's folder of each appliance, with its socket in it.
+        program: how to start the plugin, its flags apart; by default the installed command.
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        node: str,
+        *,
+        account: tuple[str, str],
+        cables: list[Path],
+        logs: Path,
+        settings: dict[str, str] | None = None,
+        program: list[str] | None = None,
+    ) -> None:
+        self.node = node
+        self.folder = Path(tempfile.mkdtemp(prefix="hym-", dir="/tmp"))  # short: socket addresses are
+        self.boot_id_path = self.folder / "boot-id"
+        self.reboot()
+        self._lay(cables)
+        kubeconfig = plane.kubeconfig(f"plugin-{node}", plane.token(*account, node=node))
+        folders = {name: self.folder / name for name in ("plugin", "registry", "cdi", "cables")}
+        flags = {
+            "node-name": node,
+            "kubeconfig": str(kubeconfig),
+            "boot-id-path": str(self.boot_id_path),
+            **{f"{name}-dir": str(path) for name, path in folders.items()},
+            **QUICK,
+            **(settings or {}),
+        }
+        argv = program or [str(Path(sys.executable).parent / "hymcache-dra-plugin")]
+        argv = [*argv, *(f"--{name}={value}" for name, value in flags.items() if name != "registry-dir")]
+        argv.append(f"--registry-dir={folders['registry']}")
+        self.plugin = Process(f"plugin-{node}", argv, logs / f"plugin-{node}.log")
+        self.kubelet = Kubelet(folders["registry"], driver=DRIVER)
+        self.runtime = Runtime(folders["cdi"])
+        self.pods = PodRunner(plane.api, node, self.kubelet, self.runtime)
+
+    def _lay(self, cables: list[Path]) -> None:
+        target = self.folder / "cables"
+        target.mkdir()
+        for folder in cables:
+            for socket in folder.glob("*.sock"):
+                (target / socket.name).symlink_to(socket)
+
+    def start(self) -> None:
+        """Start the plugin, or start it again."""
+        self.plugin.start()
+
+    def close(self) -> None:
+        """End everything; pods of the node are not told."""
+        self.pods.close()
+        self.kubelet.close()
+        self.plugin.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def reboot(self) -> None:
+        """Another boot of the host, as far as files tell: the CDI folder is a tmpfs."""
+        self.boot_id_path.write_text(f"{uuid.uuid4()}\n")
+        shutil.rmtree(self.folder / "cdi", ignore_errors=True)
+
+    def container(self, pod: str) -> Container | None:
+        """What the pod's container has got, None before it was created."""
+        running = self.pods.find(pod)
+        return running.container if running else None
+
+    def events(self, pod: str) -> list[str]:
+        """What the kubelet would have said in events on the pod."""
+        running = self.pods.find(pod)
+        return running.events if running else []
+
+    def left_behind(self) -> list[str]:
+        """Everything of claims that is still on the node: checkpoint, locks, sockets, CDI files."""
+        folders = [self.folder / "plugin" / name for name in ("claims", "locks", "pods")]
+        found = [path for folder in [*folders, self.folder / "cdi"] if folder.is_dir() for path in folder.iterdir()]
+        return sorted(str(path.relative_to(self.folder)) for path in found)
