@@ -1,0 +1,1 @@
+"""`make demo`: two vLLM servers on two hosts of one memory appliance share a prefix."""
