@@ -40,7 +40,7 @@ fmt: ## format Python and Rust
 	cargo fmt --all
 
 # --- tests -----------------------------------------------------------------------------------------------------------
-.PHONY: check test test-unit test-rust test-controlplane
+.PHONY: check test test-unit test-rust test-engine test-controlplane
 check: ## inner loop: lint, types, unit and Rust tests
 	python3 tools/stages.py install lint types test-unit test-rust
 
@@ -53,9 +53,21 @@ test-unit: ## Python tests of every distribution
 test-rust: ## Rust tests
 	cargo test --workspace --release --quiet
 
+test-engine: ## the connector on vLLM's scheduler without a model, and real servers through kills and damage
+	python3 e2e/engine/environment.py -m pytest -o filterwarnings=default -m engine connector/vllm/tests/engine
+	$(PYTEST) -m engine e2e/engine/tests
+
 test-controlplane: ## operator, plugin and policies against a real API server and scheduler, no cluster
 	e2e/tools/build.py control-plane helm > /dev/null
 	$(PYTEST) -m "controlplane and not engine and not gpu" e2e/controlplane charts operator dra-plugin
+
+# --- demo ------------------------------------------------------------------------------------------------------------
+.PHONY: demo demo-small
+demo: install ## two vLLM servers on two emulated hosts share a prefix; DEMO_TOKENS, DEMO_REPEATS, DEMO_JSON, DEMO_KEEP
+	@PYTHONPATH=e2e $(RUN) python -m demo
+
+demo-small: ## the demo in its smallest size
+	@DEMO_TOKENS=700 DEMO_REPEATS=1 DEMO_REGION_MIB=256 PYTHONPATH=e2e $(RUN) python -m demo
 
 # --- cluster ---------------------------------------------------------------------------------------------------------
 CLUSTER = PYTHONPATH=e2e $(RUN) python -m cluster
