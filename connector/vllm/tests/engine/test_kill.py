@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +16,12 @@ CHUNKS_A_LIFE = 10_000  # each life numbers its chunks from here on
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_two_hundred_killed_workers_leave_no_wrong_byte_and_a_usable_domain(region):
+def test_two_hundred_killed_workers_leave_no_wrong_byte_and_a_usable_domain(monkeypatch, region):
     from victim import Victim, live
 
-    path = str(region(96 << 20, chunk_bytes=1 << 20))
+    here = str(Path(__file__).parent)  # the fork server knows the path from its environment only
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])]))
+    path = str(region(192 << 20, chunk_bytes=1 << 20))
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["victim"])
     survivor, rng, stored, right, silent = Victim(path, 1), random.Random(1), [], 0, 0

@@ -15,7 +15,7 @@ from hymcache.vllm.transfers import ObjectsSpec
 from hymcache.vllm.worker import HymCacheWorker
 from vllm.v1.kv_offload.base import CanonicalKVCacheRef, CanonicalKVCacheTensor
 
-CHUNK_BLOCKS, PAGE_BYTES, TENSORS = 4, 128 << 10, 2
+CHUNK_BLOCKS, PAGE_BYTES, TENSORS = 4, 512 << 10, 2
 NAMESPACE = b"n" * 32
 SOURCE, TARGET = list(range(CHUNK_BLOCKS)), list(range(CHUNK_BLOCKS, 2 * CHUNK_BLOCKS))
 
