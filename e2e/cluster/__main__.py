@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from cluster import containers, images, install, kind, preflight
+from cluster import containers, engines, images, install, kind, preflight
 from cluster.command import CommandError
 from cluster.settings import CLUSTER, KUBECONFIG, NAMESPACE
 
@@ -32,6 +32,8 @@ def up() -> None:
     """A cluster with HyMCache; removed again when it does not come up."""
     bare()
     try:
+        for path in engines.IN_EVERY_CONTAINER:
+            kind.mount_in_every_container(path)
         install.install()
     except BaseException:
         if not os.environ.get("E2E_KEEP"):
@@ -43,8 +45,9 @@ def up() -> None:
 def bare() -> None:
     """The cluster alone."""
     preflight.check()
+    mounts = engines.mounts()
     try:
-        kind.up()
+        kind.up(mounts)
     except BaseException:
         if not os.environ.get("E2E_KEEP"):
             kind.down()
@@ -54,6 +57,7 @@ def bare() -> None:
 def build() -> None:
     """Build what `up` needs."""
     preflight.check()
+    engines.mounts()
     kind.node_image()
     images.archive()
 

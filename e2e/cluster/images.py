@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,36 +89,74 @@ def base_image() -> str:
     return reference
 
 
-def stage(distribution: str, context: Path) -> None:
+def uv(*words: str | Path) -> str:
+    """Run uv in the workspace; standard output."""
+    return run([run(["tools/bootstrap.sh"], cwd=ROOT).strip(), *words], cwd=ROOT, seconds=900)
+
+
+def requirements(distribution: str) -> tuple[list[str], list[str]]:
+    """What the lock says a distribution needs: our own distributions' names, itself included, and pinned others."""
+    lines = uv("export", "--frozen", "--no-dev", "--no-hashes", "--no-annotate", "--package", distribution).splitlines()
+    ours, others = [], []
+    for line in lines:
+        path = line.removeprefix("-e ").partition(" ")[0]
+        if path.startswith("./"):
+            project = tomllib.loads((ROOT / path / "pyproject.toml").read_text())["project"]
+            ours.append(str(project["name"]))
+        elif line and not line.startswith("#"):
+            others.append(line)
+    return ours, others
+
+
+def stage(distribution: str, wheels: Path, context: Path) -> None:
     """Install a distribution and its locked requirements below `context`: `site-packages` and `bin`."""
-    virtual = context / "venv"
+    ours, others = requirements(distribution)
+    listed = context / "requirements.txt"
+    listed.write_text("\n".join(others) + "\n")
+    site = context / "site-packages"
     python = shutil.which(f"python{PYTHON}", path="/usr/bin:/usr/local/bin") or PYTHON
-    uv = run(["tools/bootstrap.sh"], cwd=ROOT).strip()
-    words = ["sync", "--frozen", "--no-dev", "--no-editable", "--compile-bytecode", "--package", distribution]
-    environment = {"UV_PROJECT_ENVIRONMENT": str(virtual), "UV_LINK_MODE": "copy"}
-    run([uv, *words, "--python", python], cwd=ROOT, env=environment, seconds=900)
-    (virtual / "lib" / f"python{PYTHON}" / "site-packages").rename(context / "site-packages")
+    into: list[str | Path] = [
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--compile-bytecode",
+        "--python",
+        python,
+        "--target",
+        site,
+    ]
+    uv(*into, "--requirements", listed)
+    uv(*into, *(next(wheels.glob(f"{name.replace('-', '_')}-*.whl")) for name in ours))
     scripts = context / "bin"
     scripts.mkdir()
-    for script in sorted((virtual / "bin").glob("hymcache*")):
-        first, _, rest = script.read_text().partition("\n")
-        if first.startswith("#!"):
-            (scripts / script.name).write_text(f"#!/usr/bin/env python3\n{rest}")
-            (scripts / script.name).chmod(0o755)
-    shutil.rmtree(virtual)
+    for script in sorted((site / "bin").glob("hymcache*")):
+        _, _, rest = script.read_text().partition("\n")
+        (scripts / script.name).write_text(f"#!/usr/bin/env python3\n{rest}")
+        (scripts / script.name).chmod(0o755)
 
 
 def build(base: str, out: Path) -> None:
     """Build every image and save them together as `images.tar` in `out`."""
-    for image in IMAGES:
-        with step(f"building {image.reference}"), tempfile.TemporaryDirectory(prefix="hymcache-image-") as folder:
-            context = Path(folder)
-            stage(image.distribution, context)
-            words = ["--target", image.target, "--build-arg", f"BASE={base}", "--tag", image.reference]
-            containers.call("build", "--network=none", *words, "--file", CONTAINERFILE, context)
+    with tempfile.TemporaryDirectory(prefix="hymcache-wheels-") as folder:
+        wheels = Path(folder)
+        with step("building our distributions"):
+            uv("build", "--quiet", "--all-packages", "--wheel", "--out-dir", wheels)
+        for image in IMAGES:
+            with step(f"building {image.reference}"):
+                build_one(image, base, wheels)
     several = ["--multi-image-archive"] if containers.engine() == "podman" else []
     containers.call("save", *several, "--output", out / "images.tar", *(image.reference for image in IMAGES))
     containers.call("rmi", *(image.reference for image in IMAGES))
+
+
+def build_one(image: Image, base: str, wheels: Path) -> None:
+    """Build one image into the engine's storage."""
+    with tempfile.TemporaryDirectory(prefix="hymcache-image-") as folder:
+        context = Path(folder)
+        stage(image.distribution, wheels, context)
+        words = ["--target", image.target, "--build-arg", f"BASE={base}", "--tag", image.reference]
+        containers.call("build", "--network=none", *words, "--file", CONTAINERFILE, context)
 
 
 def archive() -> Path:

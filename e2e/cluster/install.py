@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from pathlib import Path
 
 import yaml
@@ -23,6 +22,16 @@ from cluster.settings import (
 
 ROLLOUT_SECONDS = 120
 CAPACITY = "8Gi"
+WORKERS_ONLY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "node-role.kubernetes.io/control-plane", "operator": "DoesNotExist"}]}
+            ]
+        }
+    }
+}
+"""The control plane is not cabled."""
 
 PREPARE = """set -eu
 mkdir -p {appliance}/{uuid} {cables} $(dirname {boot_id})
@@ -39,9 +48,8 @@ def system_uuids() -> dict[str, str]:
 
 def prepare_node(node: str, system_uuid: str) -> None:
     """What a machine has and a container lacks: a cable of its own, and a boot id. Again after every restart."""
-    folder = str(uuid.UUID(system_uuid))
-    script = PREPARE.format(appliance=APPLIANCE_ON_NODE, uuid=folder, cables=CABLES_ON_NODE, boot_id=BOOT_ID_ON_NODE)
-    kind.on_node(node, "bash", "-c", script)
+    names = {"appliance": APPLIANCE_ON_NODE, "cables": CABLES_ON_NODE, "boot_id": BOOT_ID_ON_NODE}
+    kind.on_node(node, "bash", "-c", PREPARE.format(uuid=system_uuid, **names))
 
 
 def helm(*words: str | Path, seconds: float = 300) -> str:
@@ -57,7 +65,7 @@ def values() -> Path:
     path.write_text(
         yaml.safe_dump(
             {
-                "plugin": {"bootIdFile": BOOT_ID_ON_NODE, "cableDir": CABLES_ON_NODE},
+                "plugin": {"bootIdFile": BOOT_ID_ON_NODE, "cableDir": CABLES_ON_NODE, "affinity": WORKERS_ONLY},
                 "appliance": {
                     "enabled": True,
                     "capacity": CAPACITY,

@@ -6,10 +6,10 @@ import functools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import yaml
-from kubernetes import client
+from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic import DynamicClient
 
@@ -20,7 +20,6 @@ Objects = list[Object]
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 JSON = "application/json-patch+json"
-YAML = "application/yaml"  # of which JSON is a part; the client sends it as it is
 RAW = {"serialize": False}  # the reply as it came, not the client's wrapper
 
 
@@ -69,14 +68,25 @@ class Api:
     `status` is the HTTP code, its `body` the server's Status object.
     """
 
-    def __init__(self, server: str, ca: Path | str | None, token: str, discovery_cache: Path) -> None:
-        settings = client.Configuration(host=server)
-        settings.ssl_ca_cert = str(ca) if ca else None
-        settings.api_key = {"authorization": token}
-        settings.api_key_prefix = {"authorization": "Bearer"}
-        self.token = token
+    def __init__(self, settings: client.Configuration, discovery_cache: Path) -> None:
         self._client = client.ApiClient(settings)
         self._discovery_cache = discovery_cache
+
+    @classmethod
+    def with_token(cls, server: str, ca: Path, token: str, discovery_cache: Path) -> Self:
+        """The view of the owner of a bearer token."""
+        settings = client.Configuration(host=server)
+        settings.ssl_ca_cert = str(ca)
+        settings.api_key = {"authorization": token}
+        settings.api_key_prefix = {"authorization": "Bearer"}
+        return cls(settings, discovery_cache)
+
+    @classmethod
+    def from_kubeconfig(cls, path: Path, discovery_cache: Path) -> Self:
+        """The view of a kubeconfig's current context."""
+        settings = client.Configuration()
+        config.load_kube_config(str(path), client_configuration=settings)
+        return cls(settings, discovery_cache)
 
     def close(self) -> None:
         """Close its connections."""
@@ -92,15 +102,9 @@ class Api:
         return resource.subresources[subresource] if subresource else resource
 
     def create(self, body: Object, *, dry_run: bool = False) -> Object:
-        """POST an object, as kubectl does: without a blank between JSON tokens.
-
-        The client's own JSON has blanks. The API server keeps opaque parameters byte by byte, compares them so, and
-        takes a claim that was made with blanks for changed at every later patch of its status (Kubernetes 1.37).
-        """
+        """POST an object."""
         where = {"namespace": body["metadata"].get("namespace")}
-        text = json.dumps(body, separators=(",", ":"))
-        reply = self._resource(kind_of(body)).create(body=text, content_type=YAML, **where, **RAW, **_dry(dry_run))
-        return _dict(reply)
+        return _dict(self._resource(kind_of(body)).create(body=body, **where, **RAW, **_dry(dry_run)))
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
         """One object."""

@@ -105,7 +105,7 @@ class ControlPlane:
     # --- identities --------------------------------------------------------------------------------------------------
     def api_as(self, token: str) -> Api:
         """The API server as the owner of a token sees it."""
-        view = Api(self.server, self.ca, token, self.folder / "discovery.json")
+        view = Api.with_token(self.server, self.ca, token, self.folder / "discovery.json")
         self._views.append(view)
         return view
 

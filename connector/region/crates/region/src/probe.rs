@@ -126,9 +126,7 @@ impl<M: Memory> Core<M> {
                         header: one.header,
                         generation: word.generation(),
                     };
-                    if self.is_quarantined(place) {
-                        self.stats.add(Event::MissQuarantined, 1);
-                    } else {
+                    if !self.is_quarantined(place) {
                         found[i] = Some(place);
                     }
                 }

@@ -246,11 +246,9 @@ impl<M: Memory> Core<M> {
         let tiles = || Tiles::new(&self.layout, &scratch.chunks, shape, first, count.into());
         let mut ahead = tiles();
         let mut drop_next = |step| {
-            let next = ahead.next();
-            if let Some(tile) = next {
+            if let Some(tile) = ahead.next() {
                 self.mem.invalidate(tile.at, tile.len, step);
             }
-            next.is_some()
         };
         let foreign = self.is_foreign(domain);
         if foreign {
@@ -260,7 +258,9 @@ impl<M: Memory> Core<M> {
         let mut cursor = Cursor::new(buffers);
         let (mut crc, mut seen) = (0, 0);
         for tile in tiles() {
-            let dropped = foreign && drop_next(Step::PayloadInvalidate);
+            if foreign {
+                drop_next(Step::PayloadInvalidate);
+            }
             if tile.starts {
                 crc = self.unit_seed(header, tile.unit);
             }
@@ -274,7 +274,7 @@ impl<M: Memory> Core<M> {
                 done += piece.len() as u64;
             }
             seen += done;
-            if dropped {
+            if foreign {
                 self.mem.full_fence(Step::CopyFence);
             }
             let expected = self.unit_crc(tile.unit, scratch);

@@ -1,0 +1,159 @@
+"""The cluster as its tests see it: the API, the pods of an example, their memory, what is left on nodes and fabric."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from cluster import kind
+from cluster.settings import KUBECONFIG, NAMESPACE, RELEASE, ROOT
+from controlplane.api import CLAIM, POD, Api, Kind, Object
+from controlplane.waiting import wait
+
+REGION = Kind("hymcache.io/v1alpha1", "CXLRegion")
+BLADE = Kind("hymcache.io/v1alpha1", "CXLBlade")
+CXLNODE = Kind("hymcache.io/v1alpha1", "CXLNode")
+DEPLOYMENT = Kind("apps/v1", "Deployment")
+SECRET = Kind("v1", "Secret")
+SERVICE = Kind("v1", "Service")
+EXAMPLES = ROOT / "examples"
+LEFTOVERS = """find /var/run/cdi -type f -name '*hymcache*'
+find /var/lib/kubelet/plugins/hymcache.io -mindepth 2 ! -type d | grep -v '/checkpoint'
+true"""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One answer of an engine.
+
+    Attributes:
+        text: what it wrote.
+        prompt_tokens: length of the prompt, in tokens.
+        cached_tokens: of those, how many it did not compute, as it says itself.
+        first_seconds: time to the first token.
+    """
+
+    text: str
+    prompt_tokens: int
+    cached_tokens: int
+    first_seconds: float
+
+
+class World:
+    """A running cluster with HyMCache."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+
+    @classmethod
+    def connect(cls, discovery_cache: Path) -> Self:
+        """The admin's view of the test cluster."""
+        return cls(Api.from_kubeconfig(KUBECONFIG, discovery_cache))
+
+    # --- objects -----------------------------------------------------------------------------------------------------
+    def pods(self, label: str, namespace: str = "default") -> list[Object]:
+        """Pods with a label that are not on their way out, by node."""
+        found = [p for p in self.api.list(POD, namespace, labels=label) if "deletionTimestamp" not in p["metadata"]]
+        return sorted(found, key=lambda pod: pod["spec"].get("nodeName", ""))
+
+    def ready_pods(self, label: str, count: int, *, namespace: str = "default", seconds: float = 300) -> list[Object]:
+        """Wait until so many pods with a label are ready; a container that keeps crashing ends the wait."""
+
+        def probe() -> list[Object] | None:
+            found = self.pods(label, namespace)
+            for pod in found:
+                for status in pod["status"].get("containerStatuses", []):
+                    waiting = status.get("state", {}).get("waiting", {}).get("reason")
+                    assert waiting != "CrashLoopBackOff", f"pod {pod['metadata']['name']} keeps crashing"
+            ready = [p for p in found if is_ready(p)]
+            return found if len(ready) == len(found) == count else None
+
+        return wait(f"{count} ready pods with {label}", probe, seconds=seconds, pause=1)
+
+    def region_of(self, claim: str, namespace: str = "default") -> Object | None:
+        """The region of an allocated claim, or None."""
+        results = self.api.get(CLAIM, claim, namespace).get("status", {}).get("allocation", {}).get("devices", {})
+        shares = [result.get("shareID") for result in results.get("results", [])]
+        return self.api.find(REGION, f"r-{shares[0]}") if shares else None
+
+    def apply(self, example: str) -> None:
+        """Apply an example's manifests as they stand."""
+        kind.kubectl("apply", "--filename", EXAMPLES / example)
+
+    def scale(self, deployment: str, replicas: int, namespace: str = "default") -> None:
+        """Change the number of a deployment's pods."""
+        self.api.merge(DEPLOYMENT, deployment, {"spec": {"replicas": replicas}}, namespace)
+
+    # --- pods --------------------------------------------------------------------------------------------------------
+    def python(self, pod: Object, code: str) -> str:
+        """Run Python in a pod, as its user; standard output."""
+        meta = pod["metadata"]
+        return kind.kubectl("--namespace", meta["namespace"], "exec", meta["name"], "--", "python3", "-c", code)
+
+    def complete(self, pod: Object, prompt: str, tokens: int = 16) -> Completion:
+        """Ask an engine, from its own node, for a greedy completion."""
+        body = {
+            "model": "SmolLM2-135M-Instruct",
+            "prompt": prompt,
+            "max_tokens": tokens,
+            "temperature": 0,
+            "seed": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        url = f"http://{pod['status']['podIP']}:8000/v1/completions"
+        words = ["curl", "--silent", "--show-error", "--fail", "--no-buffer", "--max-time", "120", url]
+        words += ["--header", "Content-Type: application/json", "--data", json.dumps(body)]
+        words += ["--write-out", "\n%{time_starttransfer}"]
+        answer = kind.on_node(pod["spec"]["nodeName"], *words)
+        *lines, seconds = answer.strip().splitlines()
+        chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        usage = next(c["usage"] for c in reversed(chunks) if c.get("usage"))
+        return Completion(
+            text="".join(choice["text"] for c in chunks for choice in c["choices"]),
+            prompt_tokens=usage["prompt_tokens"],
+            cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
+            first_seconds=float(seconds),
+        )
+
+    def metric(self, pod: Object, name: str) -> float:
+        """Sum of a counter of an engine over its labels; 0 when it has none yet."""
+        url = f"http://{pod['status']['podIP']}:8000/metrics"
+        text = kind.on_node(pod["spec"]["nodeName"], "curl", "--silent", "--fail", url)
+        return sum(float(line.split()[-1]) for line in text.splitlines() if line.split("{")[0].split()[0:1] == [name])
+
+    # --- what is left ------------------------------------------------------------------------------------------------
+    def left_on_nodes(self) -> dict[str, list[str]]:
+        """CDI files, sockets and checkpoint entries of ours per worker."""
+        return {node: kind.on_node(node, "bash", "-c", LEFTOVERS).split("\n")[:-1] for node in kind.workers()}
+
+    def on_fabric(self) -> list[Any]:
+        """Regions that the appliance has."""
+        data = self.api.get(SECRET, "hymcache-appliance", NAMESPACE)["data"]
+        user, password = (base64.b64decode(data[key]).decode() for key in ("username", "password"))
+        address = self.api.get(SERVICE, "hymcache-appliance", NAMESPACE)["spec"]["clusterIP"]
+        url = f"http://{address}:8000/admin/v1/regions"
+        words = ["curl", "--silent", "--show-error", "--fail", "--user", f"{user}:{password}", url]
+        found = json.loads(kind.on_node(kind.workers()[0], *words))
+        return list(found["regions"] if isinstance(found, dict) else found)
+
+    def restart(self, owner: str) -> None:
+        """Kill the pods of one of our parts at once, as a crash would."""
+        selector = f"app.kubernetes.io/name=hymcache-{owner}"
+        words = ["delete", "pods", "--selector", selector, "--grace-period=0", "--force", "--wait=false"]
+        kind.kubectl("--namespace", NAMESPACE, *words)
+
+    def uninstall(self) -> subprocess.CompletedProcess[str]:
+        """`helm uninstall`, whatever comes of it."""
+        words = ["uninstall", RELEASE, "--namespace", NAMESPACE, "--kubeconfig", str(KUBECONFIG), "--wait"]
+        return subprocess.run([kind.program("helm"), *words], capture_output=True, text=True, check=False, timeout=300)
+
+
+def is_ready(pod: Object) -> bool:
+    """Whether a pod's Ready condition is true."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
