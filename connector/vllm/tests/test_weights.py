@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
+import time
 from pathlib import Path
 
+import pytest
+from hymcache.vllm import weights
 from hymcache.vllm.weights import Adapters, content_identity
 
 
@@ -58,30 +62,55 @@ def adapter(folder: Path, weights: bytes = b"a" * 1000) -> str:
     return str(model(folder, weights, adapter_config__json=b'{"r": 8}'))
 
 
-def test_one_adapter_at_two_paths_is_one_identity_and_two_adapters_are_two(tmp_path):
-    adapters = Adapters()
-    one = adapters.identity(1, adapter(tmp_path / "a"))
-    same = Adapters().identity(7, adapter(tmp_path / "b"))
-    other = adapters.identity(2, adapter(tmp_path / "c", b"b" * 1000))
+@pytest.fixture
+def adapters():
+    made = Adapters()
+    yield made
+    made.close()
+
+
+def known(adapters, number, path):
+    """The identity once the hash is done."""
+    deadline = time.monotonic() + 10
+    while (identity := adapters.identity(number, path)) is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return identity
+
+
+def test_one_adapter_at_two_paths_is_one_identity_and_two_adapters_are_two(tmp_path, adapters):
+    one = known(adapters, 1, adapter(tmp_path / "a"))
+    same = known(adapters, 7, adapter(tmp_path / "b"))
+    other = known(adapters, 2, adapter(tmp_path / "c", b"b" * 1000))
     assert one == same != other
     assert one is not None
     assert len(one) == 32
 
 
-def test_an_adapter_whose_files_changed_shares_nothing_any_more(tmp_path):
-    adapters, path = Adapters(), adapter(tmp_path / "a")
-    assert adapters.identity(1, path) is not None
-    (Path(path) / "model.safetensors").write_bytes(b"c" * 1000)
+def test_an_adapter_is_not_shared_before_its_files_are_hashed(tmp_path, adapters, monkeypatch):
+    gate = threading.Event()
+    content = weights.content_identity
+    monkeypatch.setattr(weights, "content_identity", lambda folders: (gate.wait(10), content(folders))[1])
+    path = adapter(tmp_path / "a")
     assert adapters.identity(1, path) is None
+    gate.set()
+    assert known(adapters, 1, path) is not None
+
+
+def test_an_adapter_whose_files_changed_shares_nothing_any_more(tmp_path, adapters):
+    path = adapter(tmp_path / "a")
+    assert known(adapters, 1, path) is not None
+    (Path(path) / "model.safetensors").write_bytes(b"c" * 1001)
+    assert adapters.identity(1, path) is None
+    (Path(path) / "model.safetensors").write_bytes(b"a" * 1000)
     assert adapters.identity(1, path) is None
 
 
-def test_an_adapter_reloaded_in_place_shares_nothing(tmp_path):
-    adapters, path = Adapters(), adapter(tmp_path / "a")
-    assert adapters.identity(1, path) is not None
+def test_an_adapter_reloaded_in_place_shares_nothing(tmp_path, adapters):
+    path = adapter(tmp_path / "a")
+    assert known(adapters, 1, path) is not None
     assert adapters.identity(1, path, reloaded_in_place=True) is None
     assert adapters.identity(1, path) is None
 
 
-def test_an_adapter_that_cannot_be_read_shares_nothing(tmp_path):
-    assert Adapters().identity(1, str(tmp_path / "nowhere")) is None
+def test_an_adapter_that_cannot_be_read_shares_nothing(tmp_path, adapters):
+    assert adapters.identity(1, str(tmp_path / "nowhere")) is None

@@ -113,6 +113,11 @@ class HymCacheConnector(OffloadingConnector):
                 self._manager.pause_stores()
         super().update_connector_output(connector_output)
 
+    def shutdown(self) -> None:
+        """End threads and let go of the region."""
+        super().shutdown()
+        self._adapters.close()
+
     def _salt(self, request: Any) -> bytes | None:
         adapter = request.lora_request
         if adapter is None:

@@ -33,7 +33,7 @@ from hymcache.vllm.compat import (
     ScheduleEndContext,
     init_logger,
 )
-from hymcache.vllm.metrics import LOOKUPS, Counters
+from hymcache.vllm.metrics import ATTACHED, LOOKUPS, Counters
 from hymcache.vllm.settings import Settings
 from hymcache.vllm.transfers import ObjectsSpec
 
@@ -103,6 +103,7 @@ class HymCacheManager(OffloadingManager):
         """Look up and store under this fingerprint from now on; what was known about requests is asked again."""
         assert self._attachment is not None, "a namespace was chosen without a region"
         self._directory = Directory(fingerprint, self._attachment.namespace(fingerprint))
+        self._counters.gauge(ATTACHED, 1.0)
         self._failed.clear()
         self._storing.clear()
         self._unstored.clear()

@@ -36,7 +36,7 @@ class HymCacheSpec(OffloadingSpec):
         """The scheduler's side; vLLM may ask more than once."""
         if self._manager is None:
             attachment = self._attach()
-            self.counters.gauge(ATTACHED, float(attachment is not None))
+            self.counters.gauge(ATTACHED, 0.0)  # until the namespace is known
             announcements = Announcements(enabled=self.kv_events_config.enable_kv_cache_events)
             self._manager = HymCacheManager(attachment, self.settings, self.counters, announcements)
         return self._manager

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,8 @@ MEANING_FILES: Final = (
 )
 HASHED_AT_ONCE: Final = 4
 CONTENT_NAME: Final = re.compile(r"[0-9a-f]{64}")  # a hub cache names a large file by the sha256 of its content
+
+_Signature = tuple[tuple[str, int, int], ...]
 
 
 def _content_id(path: Path) -> str:
@@ -66,27 +68,49 @@ def content_identity(folders: Iterable[Path]) -> str | None:
 class Adapters:
     """Identities of LoRA adapters, so that a reloaded or replaced adapter never meets the KV of the old one.
 
-    vLLM's block hashes know an adapter by name and path only. The identity is taken at the first request that names
-    the adapter; when its files change later, nobody can tell which weights the engine holds, and the adapter gets no
-    shared KV from then on.
+    vLLM's block hashes know an adapter by name and path only. Its files are hashed in a thread when the first request
+    names it; until that is done its KV is not shared. When the files change later, nobody can tell which weights the
+    engine holds, and the adapter gets no shared KV from then on.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, str], tuple[tuple[object, ...], bytes | None]] = {}
+        self._pool = ThreadPoolExecutor(1, "hymcache-adapters")
+        self._known: dict[tuple[int, str], tuple[_Signature, Future[bytes | None]]] = {}
+        self._given_up: set[tuple[int, str]] = set()
 
     def identity(self, number: int, path: str, *, reloaded_in_place: bool = False) -> bytes | None:
-        """32 bytes that stand for the adapter's contents, or None when its KV must not be shared."""
-        folder = Path(path)
-        try:
-            files = _meaningful(folder)
-            signature: tuple[object, ...] = tuple((f.name, (s := f.stat()).st_size, s.st_mtime_ns) for f in files)
-        except OSError:
+        """32 bytes that stand for the adapter's contents, or None while or because its KV must not be shared."""
+        adapter = (number, path)
+        if reloaded_in_place:
+            self._given_up.add(adapter)
+        if adapter in self._given_up:
             return None
-        known = self._known.get((number, path))
-        if known is None:
-            content = None if reloaded_in_place else content_identity([folder])
-            known = (signature, None if content is None else bytes.fromhex(content))
-            self._known[number, path] = known
-        elif reloaded_in_place or known[0] != signature:
-            self._known[number, path] = known = (signature, None)
-        return known[1]
+        try:
+            signature = _signature(Path(path))
+        except OSError:
+            self._given_up.add(adapter)
+            return None
+        if adapter not in self._known:
+            self._known[adapter] = (signature, self._pool.submit(_adapter_identity, Path(path), signature))
+        before, identity = self._known[adapter]
+        if signature != before:
+            self._given_up.add(adapter)
+            return None
+        return identity.result() if identity.done() else None
+
+    def close(self) -> None:
+        """Let a hash under way end."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _signature(folder: Path) -> _Signature:
+    return tuple((file.name, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in _meaningful(folder))
+
+
+def _adapter_identity(folder: Path, signature: _Signature) -> bytes | None:
+    try:
+        content = content_identity([folder])
+        unchanged = _signature(folder) == signature
+    except OSError:
+        return None
+    return bytes.fromhex(content) if content is not None and unchanged else None
