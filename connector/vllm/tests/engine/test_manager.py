@@ -202,6 +202,25 @@ def test_a_reset_moves_this_engine_to_a_namespace_that_nobody_else_has(bench):
     assert len(set(b.fingerprints)) == 3
 
 
+def test_a_request_under_way_at_a_reset_shares_nothing_any_more(bench):
+    b, k = bench(), keys(2)
+    b.directory.present = {k[0]}
+    ctx = b.request(k)
+    b.manager.reset_cache()
+    b.next_step()
+    assert b.answers(k, ctx) == [MISS, MISS]
+    assert b.manager.prepare_store(k, ctx).keys_to_store == []
+    assert b.answers(k, b.request(k, name="later")) == [HIT, MISS]
+
+
+def test_arriving_chunks_are_counted_once_and_in_one_column(bench):
+    b, k = bench(), keys(3)
+    b.directory.present = {k[0], k[1]}
+    b.manager.forget({k[1]}, set())
+    b.answers(k, b.request(k))
+    assert b.manager.get_stats().data["data"]["hymcache:lookups"] == {("hit",): 1, ("miss",): 1, ("failed",): 1}
+
+
 def test_events_name_host_memory_that_is_remote_and_are_bounded(bench):
     b, k = bench(), keys(6)
     ctx = b.request(k)

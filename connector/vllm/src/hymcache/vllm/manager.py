@@ -247,6 +247,8 @@ class HymCacheManager(OffloadingManager):
         until it restarts; replicas that changed weights together share again when restarted with a new
         `HYMCACHE_WEIGHTS_EPOCH`.
         """
+        for ctx in self._requests.values():
+            ctx.set_state(Probe(salt=None))  # a request under way may hold KV of before: it shares nothing any more
         if self._directory is not None:
             self.use(hashlib.sha256(self._directory.fingerprint + secrets.token_bytes(32)).digest())
 
@@ -308,8 +310,8 @@ class HymCacheManager(OffloadingManager):
 
     def _count(self, probe: Probe) -> None:
         salt = probe.salt or b""
-        failed = sum(key + salt in self._failed for key in probe.known)
-        self._counters.add(LOOKUPS, len(probe.hits), "hit")
+        failed = sum(key + salt in self._failed for key in probe.hits)
+        self._counters.add(LOOKUPS, len(probe.hits) - failed, "hit")
         self._counters.add(LOOKUPS, len(probe.known) - len(probe.hits), "miss")
         self._counters.add(LOOKUPS, failed, "failed")
 
