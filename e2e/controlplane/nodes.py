@@ -11,6 +11,7 @@ from pathlib import Path
 from controlplane.kubelet import Container, Kubelet, PodRunner, Runtime
 from controlplane.plane import ControlPlane
 from controlplane.process import Process
+from controlplane.waiting import wait
 
 DRIVER = "hymcache.io"
 QUICK = {
@@ -50,21 +51,22 @@ class PluginNode:
         self.reboot()
         self._lay(cables)
         kubeconfig = plane.kubeconfig(f"plugin-{node}", plane.token(*account, node=node))
-        folders = {name: self.folder / name for name in ("plugin", "registry", "cdi", "cables")}
         flags = {
             "node-name": node,
             "kubeconfig": str(kubeconfig),
             "boot-id-path": str(self.boot_id_path),
-            **{f"{name}-dir": str(path) for name, path in folders.items()},
+            "plugin-dir": str(self.folder / "plugin"),
+            "registry-dir": str(self.folder / "registry"),
+            "cdi-dir": str(self.folder / "cdi"),
+            "cable-dir": str(self.folder / "cables"),
             **QUICK,
             **(settings or {}),
         }
         argv = program or [str(Path(sys.executable).parent / "hymcache-dra-plugin")]
-        argv = [*argv, *(f"--{name}={value}" for name, value in flags.items() if name != "registry-dir")]
-        argv.append(f"--registry-dir={folders['registry']}")
+        argv = [*argv, *(f"--{name}={value}" for name, value in flags.items())]
         self.plugin = Process(f"plugin-{node}", argv, logs / f"plugin-{node}.log")
-        self.kubelet = Kubelet(folders["registry"], driver=DRIVER)
-        self.runtime = Runtime(folders["cdi"])
+        self.kubelet = Kubelet(self.folder / "registry", driver=DRIVER)
+        self.runtime = Runtime(self.folder / "cdi")
         self.pods = PodRunner(plane.api, node, self.kubelet, self.runtime)
 
     def _lay(self, cables: list[Path]) -> None:
@@ -75,8 +77,14 @@ class PluginNode:
                 (target / socket.name).symlink_to(socket)
 
     def start(self) -> None:
-        """Start the plugin, or start it again."""
+        """Start the plugin, or start it again, and wait until the kubelet has accepted it."""
         self.plugin.start()
+
+        def registered() -> bool:
+            self.plugin.require_running()
+            return self.kubelet.watcher.plugin(DRIVER) is not None
+
+        wait(f"the plugin of {self.node} to register", registered, seconds=60)
 
     def close(self) -> None:
         """End everything; pods of the node are not told."""
@@ -89,6 +97,11 @@ class PluginNode:
         """Another boot of the host, as far as files tell: the CDI folder is a tmpfs."""
         self.boot_id_path.write_text(f"{uuid.uuid4()}\n")
         shutil.rmtree(self.folder / "cdi", ignore_errors=True)
+
+    @property
+    def errors(self) -> list[str]:
+        """What went wrong with any pod of the node."""
+        return [event for running in list(self.pods.pods.values()) for event in running.events]
 
     def container(self, pod: str) -> Container | None:
         """What the pod's container has got, None before it was created."""

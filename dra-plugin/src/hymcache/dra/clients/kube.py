@@ -95,12 +95,11 @@ class Kube:
                 resource_version=version,
                 timeout_seconds=max(1, round(seconds)),
                 _request_timeout=(self._timeout[0], seconds + 1),
-                deserialize=False,
             )
             with contextlib.closing(events):
                 for event in events:
                     if event.get("type") in {"ADDED", "MODIFIED"}:
-                        return dict(event["object"])
+                        return dict(event["raw_object"])
                     break  # deleted, or the version is too old to watch from
         return self.region(name)
 
@@ -108,13 +107,13 @@ class Kube:
         """See `Api`."""
         body = _object(CXLRegion, region, status={"hosts": [entry]})
         with self._errors("apply", f"the host entry of CXLRegion {region}"):
-            _or_none(lambda: self._apply(CXLRegion, region, body, status=True))
+            self._apply(CXLRegion, region, body, status=True)
 
     def apply_node(self, name: str, status: Object) -> None:
         """See `Api`."""
         body = _object(CXLNode, name, status=status)
         with self._errors("apply", f"CXLNode {name}"):
-            if _or_none(lambda: self._apply(CXLNode, name, body, status=True)) is None:
+            if not self._apply(CXLNode, name, body, status=True):
                 self._apply(CXLNode, name, _object(CXLNode, name), status=False)
                 self._apply(CXLNode, name, body, status=True)
 
@@ -126,19 +125,25 @@ class Kube:
                 )
             )
 
-    def _apply(self, kind: Kind, name: str, body: Object, *, status: bool) -> Object:
+    def _apply(self, kind: Kind, name: str, body: Object, *, status: bool) -> bool:
+        """Server-side apply; False if the object does not exist. What comes back is not used: for 201 it is None."""
         call = self._objects.patch_cluster_custom_object_status if status else self._objects.patch_cluster_custom_object
-        found: Any = call(
-            *GROUP,
-            kind.PLURAL,
-            name,
-            body,
-            field_manager=self._manager,
-            force=True,  # ours by policy, whoever wrote it under another manager's name
-            _content_type=APPLY,
-            _request_timeout=self._timeout,
-        )
-        return dict(found)
+        try:
+            call(
+                *GROUP,
+                kind.PLURAL,
+                name,
+                body,
+                field_manager=self._manager,
+                force=True,  # ours by policy, whoever wrote it under another manager's name
+                _content_type=APPLY,
+                _request_timeout=self._timeout,
+            )
+        except ApiException as error:
+            if error.status == NOT_FOUND:
+                return False
+            raise
+        return True
 
     @contextlib.contextmanager
     def _errors(self, verb: str, what: str) -> Iterator[None]:
