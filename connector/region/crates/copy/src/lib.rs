@@ -23,6 +23,7 @@ mod answers;
 pub mod bare;
 pub mod calibrate;
 pub mod choice;
+mod cpu;
 pub mod crc;
 pub mod kernel;
 pub mod line;

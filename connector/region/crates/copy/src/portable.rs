@@ -7,15 +7,15 @@
 //! compiler makes vectors of that; what remains of the message, 290 words and a rest, is hashed by tables.
 //!
 //! Sparse multiples for CRCs are from Russell, "Chorba: A novel CRC32 implementation" (2024). Among the multiples
-//! with six terms this one keeps 154 words between a store and its next load: nearer ones (65 of 209) are still in the
-//! store queue, at an offset it cannot forward, and run at a third of the speed.
+//! with six terms this one keeps 154 words between a store and its next load: a nearer one (65, of degree 209) leaves
+//! fewer words to the tables, but its loads find their stores still in the queue, at an offset it cannot forward.
 
 use core::sync::atomic::{Ordering, compiler_fence};
 
 use crate::crc::{crc32c, power};
 use crate::kernel::Kernel;
 use crate::line;
-use crate::mode::{HASH, STORE, STREAM};
+use crate::mode::{HASH, STORE, STREAM, touch_ahead};
 
 /// How far on a removed word goes, in words.
 const DISTANCES: [usize; 5] = [154, 177, 183, 258, 290];
@@ -24,7 +24,7 @@ const REACH: usize = 290;
 /// Words handled together, one line; below the shortest distance, so that none depends on another.
 const STRIP: usize = line::LINE_BYTES / WORD_BYTES;
 /// Words of history written before the oldest are dropped: history and block fit the first-level cache.
-const BLOCK: usize = 1024;
+const BLOCK: usize = 512;
 /// Messages below this are hashed by tables alone.
 const SHORT_BYTES: usize = 2 * REACH * WORD_BYTES;
 /// What can remain: the reach, an incomplete strip, an incomplete word.
@@ -85,6 +85,7 @@ unsafe fn copy<const MODE: u8>(dst: *mut u8, src: *const u8, len: usize, crc: u3
         let words = BLOCK.min(removed - first);
         for strip in (0..words).step_by(STRIP) {
             let offset = (first + strip) * WORD_BYTES;
+            touch_ahead::<MODE, { STRIP * WORD_BYTES }>(dst.wrapping_add(offset), offset);
             // SAFETY: the strip ends at or before word `removed`, within len.
             let message = unsafe { take_strip::<MODE>(dst.wrapping_add(offset), src.add(offset)) };
             remove(&mut history[strip..strip + REACH + STRIP], &message);

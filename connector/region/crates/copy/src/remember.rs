@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::calibrate::{Medium, calibrate};
 use crate::choice::{Choice, Stores};
+use crate::cpu;
 use crate::crc::crc32c;
 use crate::kernel::{TABLE_VERSION, by_id};
 
@@ -29,7 +30,7 @@ pub enum Origin {
 /// # Safety
 /// As [`calibrate`].
 pub unsafe fn remembered(folder: &Path, medium: &Medium) -> (Choice, Origin) {
-    let key = key(&cpu_model(), medium.name);
+    let key = key(&cpu::model(), medium.name);
     let path = path(folder, &key);
     if let Some(choice) = fs::read_to_string(&path)
         .ok()
@@ -43,27 +44,6 @@ pub unsafe fn remembered(folder: &Path, medium: &Medium) -> (Choice, Origin) {
         Ok(()) => (choice, Origin::Measured),
         Err(_) => (choice, Origin::MeasuredOnly),
     }
-}
-
-/// Vendor, family, model, stepping and brand: what decides which code is fast.
-#[cfg(target_arch = "x86_64")]
-fn cpu_model() -> String {
-    let cpuid = raw_cpuid::CpuId::new();
-    let vendor = cpuid
-        .get_vendor_info()
-        .map_or_else(String::new, |v| v.as_str().to_owned());
-    let brand = cpuid
-        .get_processor_brand_string()
-        .map_or_else(String::new, |b| b.as_str().trim().to_owned());
-    let number = cpuid.get_feature_info().map_or_else(String::new, |f| {
-        format!("{}/{}/{}", f.family_id(), f.model_id(), f.stepping_id())
-    });
-    format!("{vendor} {number} {brand}")
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn cpu_model() -> String {
-    std::env::consts::ARCH.to_owned()
 }
 
 /// The lines of the file that say what the choice belongs to. Names are kept to one line.

@@ -1,8 +1,10 @@
 //! Copy kernels against `memcpy` of the same buffers in the same process.
 //!
 //! ```text
-//! cargo run --release --example copybench -- [--rounds N] [--sizes KIB,KIB,..] [--only put,get,..] [--survey] [--guess] [--json]
+//! cargo run --release --example copybench -- [--rounds N] [--sizes KIB,KIB,..] [--only put,get,..] [--survey] [--guess] [--cpu-clock] [--json]
 //! ```
+//! `--cpu-clock` compares CPU time instead of elapsed time: for machines busy with other work.
+//!
 //! Each row: a short survey of every kernel finds the best bare copy and the best kernel; then `memcpy`, that bare
 //! copy, the calibrated choice and the best kernel take turns for the figures. No throughput is printed for anything
 //! that gave one wrong byte or CRC.
@@ -25,12 +27,20 @@ const SURVEY_ROUNDS: usize = 5;
 /// What everything is compared with.
 const BASELINE: &str = "memcpy";
 
+/// What the ratios compare.
+#[derive(PartialEq, Eq)]
+enum Clock {
+    Elapsed,
+    Cpu,
+}
+
 struct Options {
     rounds: usize,
     sizes_kib: Vec<usize>,
     only: Vec<String>,
     survey: bool,
     guess: bool,
+    clock: Clock,
     json: bool,
 }
 
@@ -48,6 +58,11 @@ fn options() -> Result<Options, Box<dyn Error>> {
         only: list(given.opt_value_from_str("--only")?).unwrap_or_default(),
         survey: given.contains("--survey"),
         guess: given.contains("--guess"),
+        clock: if given.contains("--cpu-clock") {
+            Clock::Cpu
+        } else {
+            Clock::Elapsed
+        },
         json: given.contains("--json"),
     };
     let rest = given.finish();
@@ -153,6 +168,10 @@ fn measure(
     let objects = sides.objects(plan.direction, plan.object_bytes, plan.page_bytes);
     let mut survey = everyone(plan.direction);
     paired_rounds(&mut survey, &objects, SURVEY_ROUNDS);
+    let by_cpu = options.clock == Clock::Cpu && plan.chosen != Chosen::TwoThreads;
+    if by_cpu {
+        survey.iter_mut().for_each(Contestant::count_cpu_time);
+    }
     let (best_bare, best_kernel) = (fastest(&survey, false), fastest(&survey, true));
     let pair = (plan.chosen == Chosen::TwoThreads).then(Pair::new);
     let mut finalists: Vec<Contestant> = everyone(plan.direction)
@@ -168,6 +187,9 @@ fn measure(
         fresh_rounds(&mut finalists, &objects, options.rounds)?;
     } else {
         paired_rounds(&mut finalists, &objects, options.rounds);
+    }
+    if by_cpu {
+        finalists.iter_mut().for_each(Contestant::count_cpu_time);
     }
     Ok(Row::new(
         plan.name(),

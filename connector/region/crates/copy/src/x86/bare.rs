@@ -2,51 +2,33 @@
 
 use core::arch::asm;
 use core::arch::x86_64::{
-    _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm_stream_si128, _mm256_loadu_si256,
-    _mm256_stream_si256, _mm512_loadu_si512, _mm512_store_si512, _mm512_stream_si512,
+    _mm_loadu_si128, _mm_stream_si128, _mm256_loadu_si256, _mm256_stream_si256, _mm512_loadu_si512,
+    _mm512_store_si512, _mm512_stream_si512,
 };
 
-use crate::bare::Bare;
+use crate::bare::{Bare, BareFn};
 use crate::line;
+use crate::mode::{STREAM, touch_ahead};
 
+/// Those this CPU can run. `ahead` names prefetch a distance ahead of the loads, `touch` names touch destination pages
+/// early, as the kernels do.
 pub(crate) fn copies() -> Vec<Bare> {
+    let bare = |name, copy| Bare { name, copy };
     let mut found = vec![
-        Bare {
-            name: "rep-movsb",
-            copy: movsb,
-        },
-        Bare {
-            name: "nt128",
-            copy: nt128,
-        },
+        bare("rep-movsb", movsb as BareFn),
+        bare("nt128", nt128::<0, false>),
     ];
     if is_x86_feature_detected!("avx") {
-        found.push(Bare {
-            name: "nt256",
-            copy: nt256::<0>,
-        });
-        found.push(Bare {
-            name: "nt256-ahead2k",
-            copy: nt256::<2048>,
-        });
+        found.push(bare("nt256", nt256::<0, false>));
+        found.push(bare("nt256-ahead2k", nt256::<2048, false>));
+        found.push(bare("nt256-touch", nt256::<0, true>));
     }
     if is_x86_feature_detected!("avx512f") {
-        found.push(Bare {
-            name: "st512",
-            copy: st512,
-        });
-        found.push(Bare {
-            name: "nt512",
-            copy: nt512::<0>,
-        });
-        found.push(Bare {
-            name: "nt512-ahead2k",
-            copy: nt512::<2048>,
-        });
-        found.push(Bare {
-            name: "nt512-ahead4k",
-            copy: nt512::<4096>,
-        });
+        found.push(bare("st512", st512::<0, false>));
+        found.push(bare("nt512", nt512::<0, false>));
+        found.push(bare("nt512-ahead2k", nt512::<2048, false>));
+        found.push(bare("nt512-touch", nt512::<0, true>));
+        found.push(bare("nt512-touch-ahead2k", nt512::<2048, true>));
     }
     found
 }
@@ -59,17 +41,24 @@ unsafe fn movsb(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// One function per vector: blocks of 256 bytes, `AHEAD` bytes of prefetch, a fence after non-temporal stores.
+/// One function per vector: blocks of 256 bytes, `AHEAD` bytes of prefetch, destination pages touched early or not, a fence after non-temporal stores.
 macro_rules! bare_copy {
     ($name:ident, $features:literal, $bytes:literal, $load:ident, $store:ident) => {
         #[target_feature(enable = $features)]
-        unsafe fn $name<const AHEAD: usize>(dst: *mut u8, src: *const u8, len: usize) {
+        unsafe fn $name<const AHEAD: usize, const TOUCH: bool>(
+            dst: *mut u8,
+            src: *const u8,
+            len: usize,
+        ) {
             for block in (0..len).step_by(256) {
+                if TOUCH {
+                    touch_ahead::<STREAM, 256>(dst.wrapping_add(block), block);
+                }
                 // SAFETY: len is a multiple of 256, dst aligned; a prefetch may point anywhere.
                 unsafe {
                     if AHEAD > 0 {
                         for line in (block..block + 256).step_by(64) {
-                            _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(AHEAD + line).cast());
+                            line::prefetch(src.wrapping_add(AHEAD + line));
                         }
                     }
                     for offset in (block..block + 256).step_by($bytes) {
@@ -82,7 +71,7 @@ macro_rules! bare_copy {
     };
 }
 
-bare_copy!(nt128_ahead, "sse2", 16, _mm_loadu_si128, _mm_stream_si128);
+bare_copy!(nt128, "sse2", 16, _mm_loadu_si128, _mm_stream_si128);
 bare_copy!(nt256, "avx", 32, _mm256_loadu_si256, _mm256_stream_si256);
 bare_copy!(
     nt512,
@@ -91,20 +80,4 @@ bare_copy!(
     _mm512_loadu_si512,
     _mm512_stream_si512
 );
-bare_copy!(
-    st512_ahead,
-    "avx512f",
-    64,
-    _mm512_loadu_si512,
-    _mm512_store_si512
-);
-
-unsafe fn nt128(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: passed on.
-    unsafe { nt128_ahead::<0>(dst, src, len) }
-}
-
-unsafe fn st512(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: passed on.
-    unsafe { st512_ahead::<0>(dst, src, len) }
-}
+bare_copy!(st512, "avx512f", 64, _mm512_loadu_si512, _mm512_store_si512);

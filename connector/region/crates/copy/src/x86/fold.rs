@@ -21,7 +21,7 @@ use super::load;
 use super::sse42;
 use crate::crc::power;
 use crate::line;
-use crate::mode::{STORE, STREAM};
+use crate::mode::{STORE, STREAM, touch_ahead};
 
 /// Multipliers that move an accumulator `bytes` further: for its low half and for its high half.
 const fn over(bytes: u128) -> [u64; 2] {
@@ -119,12 +119,14 @@ macro_rules! fold_kernel {
                         // The last AHEAD bytes are loaded without fetching what lies beyond the source.
                         while offset + AHEAD < whole {
                             let (dst, src) = at(offset);
+                            touch_ahead::<MODE, STEP>(dst, offset);
                             let next = step::<MODE, AHEAD>(dst, src);
                             acc = core::array::from_fn(|i| fold(acc[i], k, next[i]));
                             offset += STEP;
                         }
                         while offset < whole {
                             let (dst, src) = at(offset);
+                            touch_ahead::<MODE, STEP>(dst, offset);
                             let next = step::<MODE, 0>(dst, src);
                             acc = core::array::from_fn(|i| fold(acc[i], k, next[i]));
                             offset += STEP;

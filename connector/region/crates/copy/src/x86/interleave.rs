@@ -12,6 +12,7 @@ use super::edges::Middle;
 use super::sse42;
 use crate::crc::power;
 use crate::line::LINE_BYTES;
+use crate::mode::touch_ahead;
 
 /// Lane lengths, multiples of a line. The long one is short enough for three lanes to look like one stream to the
 /// prefetcher: on Zen 4, out of memory, lanes of 512 bytes and more run at half the speed of 256. The short one serves
@@ -60,6 +61,8 @@ unsafe fn lanes<const LANE: usize, const MODE: u8>(
     let mut register = u64::from(state);
     for block in (0..whole).step_by(3 * LANE) {
         let mut chains = [register, 0, 0];
+        // Blocks are no power of two: more than a block's bytes, so that no page is left out, and some come twice.
+        touch_ahead::<MODE, 1024>(dst.wrapping_add(block), block);
         for line in (0..LANE).step_by(LINE_BYTES) {
             for (lane, chain) in chains.iter_mut().enumerate() {
                 let from = block + lane * LANE + line;

@@ -4,7 +4,7 @@ use core::arch::x86_64::{_mm_crc32_u64, _mm_stream_si64};
 
 use super::edges::Middle;
 use super::load;
-use crate::mode::{STORE, STREAM};
+use crate::mode::{STORE, STREAM, touch_ahead};
 
 pub(super) struct Single;
 
@@ -25,6 +25,7 @@ pub(super) unsafe fn run<const MODE: u8>(
 ) -> u32 {
     let mut register = u64::from(state);
     for offset in (0..len).step_by(8) {
+        touch_ahead::<MODE, 8>(dst.wrapping_add(offset), offset);
         // SAFETY: offset + 8 <= len, and dst is aligned.
         register = unsafe { word::<MODE>(dst.wrapping_add(offset), src.add(offset), register) };
     }

@@ -12,7 +12,7 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
 use super::edges::Middle;
-use crate::mode::{STORE, STREAM};
+use crate::mode::{STORE, STREAM, touch_ahead};
 
 /// Half of the smallest first-level cache in use, so that the source's lines fit beside it.
 const TILE_BYTES: usize = 16 * 1024;
@@ -52,6 +52,7 @@ unsafe impl Stream for Stream512 {
 #[target_feature(enable = "avx")]
 unsafe fn stream256(dst: *mut u8, src: *const u8, len: usize) {
     for offset in (0..len).step_by(32) {
+        touch_ahead::<STREAM, 32>(dst.wrapping_add(offset), offset);
         // SAFETY: offset + 32 <= len, both aligned.
         unsafe {
             _mm256_stream_si256(
@@ -65,6 +66,7 @@ unsafe fn stream256(dst: *mut u8, src: *const u8, len: usize) {
 #[target_feature(enable = "avx512f")]
 unsafe fn stream512(dst: *mut u8, src: *const u8, len: usize) {
     for offset in (0..len).step_by(64) {
+        touch_ahead::<STREAM, 64>(dst.wrapping_add(offset), offset);
         // SAFETY: offset + 64 <= len, both aligned.
         unsafe {
             _mm512_stream_si512(
