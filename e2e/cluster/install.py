@@ -88,6 +88,11 @@ def install() -> None:
     if NAMESPACE not in kind.kubectl("get", "namespaces", "--output=name"):
         kind.kubectl("create", "namespace", NAMESPACE)
     kind.kubectl("label", "--overwrite", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=privileged")
+    apply_chart()
+
+
+def apply_chart() -> None:
+    """Install or upgrade the release, wait until all parts are ready."""
     with step("installing the chart"):
         helm("upgrade", "--install", RELEASE, CHART, "--values", values())
     wait_ready()

@@ -22,7 +22,7 @@ SECRET = Kind("v1", "Secret")
 SERVICE = Kind("v1", "Service")
 EXAMPLES = ROOT / "examples"
 LEFTOVERS = """find /var/run/cdi -type f -name '*hymcache*'
-find /var/lib/kubelet/plugins/hymcache.io -mindepth 2 ! -type d | grep -v '/checkpoint'
+find /var/lib/kubelet/plugins/hymcache.io -mindepth 2 -path '*/claims/*' -o -mindepth 2 -path '*/pods/*'
 true"""
 
 
@@ -79,6 +79,23 @@ class World:
         results = self.api.get(CLAIM, claim, namespace).get("status", {}).get("allocation", {}).get("devices", {})
         shares = [result.get("shareID") for result in results.get("results", [])]
         return self.api.find(REGION, f"r-{shares[0]}") if shares else None
+
+    def allocated(self, claim: str, namespace: str = "default") -> bool:
+        """Whether a claim has an allocation."""
+        return bool(self.api.get(CLAIM, claim, namespace).get("status", {}).get("allocation"))
+
+    def hosts_ready(self, claim: str, namespace: str = "default") -> set[str]:
+        """Nodes on which the Ready region of a claim is attached and ready; empty while the region is not Ready."""
+        body = self.region_of(claim, namespace)
+        status = body.get("status", {}) if body else {}
+        if status.get("phase") != "Ready":
+            return set()
+        attached = {a["node"] for a in status.get("attachments", []) if a["phase"] == "Attached"}
+        return attached & {h["node"] for h in status.get("hosts", []) if h.get("state") == "Ready"}
+
+    def delete(self, example: str) -> None:
+        """Delete an example's objects; what is gone already is fine."""
+        kind.kubectl("delete", "--filename", EXAMPLES / example, "--ignore-not-found", "--wait=true", seconds=180)
 
     def apply(self, example: str) -> None:
         """Apply an example's manifests as they stand."""
@@ -141,11 +158,22 @@ class World:
         found = json.loads(kind.on_node(kind.workers()[0], *words))
         return list(found["regions"] if isinstance(found, dict) else found)
 
-    def restart(self, owner: str) -> None:
+    def kill(self, owner: str) -> None:
         """Kill the pods of one of our parts at once, as a crash would."""
         selector = f"app.kubernetes.io/name=hymcache-{owner}"
         words = ["delete", "pods", "--selector", selector, "--grace-period=0", "--force", "--wait=false"]
         kind.kubectl("--namespace", NAMESPACE, *words)
+
+    def parts_ready(self) -> None:
+        """Wait until operator, plugins and appliance are ready."""
+        for owner, count in (("plugin", len(kind.workers())), ("operator", 1), ("appliance", 1)):
+            self.ready_pods(f"app.kubernetes.io/name=hymcache-{owner}", count, namespace=NAMESPACE, seconds=180)
+
+    def wait_clean(self) -> None:
+        """Wait until neither the fabric nor a node has anything of a region."""
+        wait("the regions to be gone", lambda: not self.api.list(REGION), seconds=120, pause=1)
+        wait("the fabric to be empty", lambda: self.on_fabric() == [], seconds=60, pause=1)
+        wait("the nodes to be clean", lambda: not any(self.left_on_nodes().values()), seconds=60, pause=1)
 
     def uninstall(self) -> subprocess.CompletedProcess[str]:
         """`helm uninstall`, whatever comes of it."""
@@ -157,3 +185,32 @@ def is_ready(pod: Object) -> bool:
     """Whether a pod's Ready condition is true."""
     conditions = pod.get("status", {}).get("conditions", [])
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def small_claim(name: str) -> Object:
+    """A claim of 1 GiB in the default namespace."""
+    request = {"deviceClassName": "hymcache-shared", "capacity": {"requests": {"memory": "1Gi"}}}
+    return {
+        "apiVersion": CLAIM.api_version,
+        "kind": CLAIM.name,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": "region", "exactly": request}]}},
+    }
+
+
+def probe_pod(name: str, *, claim: str = "", node: str = "", labels: dict[str, str] | None = None) -> Object:
+    """A pod of the engine's image that sleeps, labelled `app: NAME`; with a claim and on a node when they are named."""
+    container: Object = {
+        "name": "main",
+        "image": "hymcache/engine:0.1.0",
+        "command": ["sleep", "3600"],
+        "securityContext": {"runAsUser": 65532},
+    }
+    spec: Object = {"containers": [container], "terminationGracePeriodSeconds": 0}
+    if claim:
+        spec["resourceClaims"] = [{"name": "region", "resourceClaimName": claim}]
+        container["resources"] = {"claims": [{"name": "region"}]}
+    if node:
+        spec["nodeSelector"] = {"kubernetes.io/hostname": node}
+    meta = {"name": name, "namespace": "default", "labels": {"app": name, **(labels or {})}}
+    return {"apiVersion": POD.api_version, "kind": POD.name, "metadata": meta, "spec": spec}
