@@ -163,9 +163,7 @@ def test_clean_removes_what_the_operator_made_and_nothing_else(plane: ControlPla
             "spec": {"holderIdentity": "somebody"},
         }
     )
-    spec = {"backend": "emulated", "endpoint": "http://appliance:8000"}
-    meta = {"name": "gone", "finalizers": ["hymcache.io/fabric"]}
-    api.create({"apiVersion": FABRIC.api_version, "kind": FABRIC.name, "metadata": meta, "spec": spec})
+    make_fabric(api, "gone")
     done = lifecycle("clean", "--crds")
     assert done.returncode == 0, done.stderr
     labels = api.get(NODE, "node-a")["metadata"]["labels"]
@@ -174,6 +172,34 @@ def test_clean_removes_what_the_operator_made_and_nothing_else(plane: ControlPla
     assert [b["metadata"]["name"] for b in api.list(SLICE)] == ["other"]
     assert api.find(LEASE, "hymcache-operator", "hymcache") is None
     assert kinds(api) == set()
+
+
+def make_fabric(api: Api, name: str, **labels: str) -> None:
+    meta = {"name": name, "finalizers": ["hymcache.io/fabric"], "labels": labels}
+    spec = {"backend": "emulated", "endpoint": "http://appliance:8000"}
+    api.create({"apiVersion": FABRIC.api_version, "kind": FABRIC.name, "metadata": meta, "spec": spec})
+
+
+def test_release_s_own_fabric_goes_while_the_operator_is_there_and_a_user_s_stays(
+    plane: ControlPlane, lifecycle: Run
+) -> None:
+    api = plane.api
+    make_fabric(api, "release", **{"app.kubernetes.io/managed-by": "Helm"})
+    make_fabric(api, "user")
+    stuck = lifecycle("retire", "--seconds", "1")
+    assert stuck.returncode == 1
+    assert "fabric release was deleted and is still there" in stuck.stderr
+    api.merge(FABRIC, "release", {"metadata": {"finalizers": None}})
+    done = lifecycle("retire")
+    assert done.returncode == 0, done.stderr
+    assert [body["metadata"]["name"] for body in api.list(FABRIC)] == ["user"]
+
+
+def test_fabric_is_kept_while_regions_are_on_it(plane: ControlPlane, lifecycle: Run) -> None:
+    plane.api.create(REGION_BODY)
+    make_fabric(plane.api, "release", **{"app.kubernetes.io/managed-by": "Helm"})
+    assert lifecycle("retire", "--seconds", "1").returncode == 0
+    assert "deletionTimestamp" not in plane.api.get(FABRIC, "release")["metadata"]
 
 
 def test_clean_keeps_the_kinds_when_told_so(plane: ControlPlane, lifecycle: Run) -> None:

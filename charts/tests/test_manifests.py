@@ -49,6 +49,7 @@ def test_all_parts_are_rendered(pods: dict[str, Any]) -> None:
         "hymcache-appliance",
         "hymcache-crds",
         "hymcache-uninstall-check",
+        "hymcache-uninstall-retire",
         "hymcache-uninstall-clean",
     }
 

@@ -1,8 +1,9 @@
 """`hymcache-lifecycle`: what happens around a release of the chart, run by its hooks.
 
 `apply-crds` brings our kinds up to date before an upgrade, since Helm only ever installs them. `check` refuses an
-uninstall while anything is in use. `clean` removes what the operator made once it is gone: node labels, slices, the
-Lease, and the kinds themselves.
+uninstall while anything is in use. `retire` removes the release's own CXLFabric while the operator is there to let go
+of it: Helm would wait for it when the operator is gone. `clean` removes what the operator made once it is gone: node
+labels, slices, the Lease, and the kinds themselves.
 
 A forced uninstall leaves regions behind. Then `clean` keeps the kinds and the slices: pods run on, and an installation
 that comes later finds its regions and frees what was deleted meanwhile.
@@ -96,6 +97,31 @@ async def check(api: Api, *, release_seconds: float = RELEASE_SECONDS) -> None:
     )
 
 
+async def retire(api: Api, *, seconds: float = RELEASE_SECONDS) -> None:
+    """Delete the CXLFabrics that Helm made and wait until they are gone; with regions left they stay, as does all else.
+
+    Raises:
+        RefusedError: the operator did not let go of one in time.
+    """
+    if await _list(api, REGION):
+        return
+    deadline = time.monotonic() + seconds
+    while ours := [body for body in await _list(api, FABRIC) if _is_helms(body)]:
+        if time.monotonic() > deadline:
+            names = ", ".join(map(_label, ours))
+            raise RefusedError(
+                f"fabric {names} was deleted and is still there {seconds:g} s later; see the operator's log"
+            )
+        for body in ours:
+            if "deletionTimestamp" not in body["metadata"]:
+                await api.delete(FABRIC, body)
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _is_helms(body: Object) -> bool:
+    return bool(body["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm")
+
+
 async def apply_crds(api: Api) -> None:
     """Apply our kinds as this version has them."""
     for kind in KINDS:
@@ -170,6 +196,14 @@ def main(context: click.Context, kubeconfig: str | None) -> None:
 def check_command(kubeconfig: str | None, release_seconds: float) -> None:
     """Refuse while claims are allocated or regions exist."""
     _run(kubeconfig, lambda api: check(api, release_seconds=release_seconds))
+
+
+@main.command("retire")
+@click.option("--seconds", default=RELEASE_SECONDS, show_default=True, help="Wait so long for the operator.")
+@click.pass_obj
+def retire_command(kubeconfig: str | None, seconds: float) -> None:
+    """Remove the release's own CXLFabric while the operator is there."""
+    _run(kubeconfig, lambda api: retire(api, seconds=seconds))
 
 
 @main.command("apply-crds")
