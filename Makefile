@@ -72,7 +72,14 @@ demo-small: ## the demo in its smallest size
 # --- cluster ---------------------------------------------------------------------------------------------------------
 CLUSTER = PYTHONPATH=e2e $(RUN) python -m cluster
 
-.PHONY: cluster-up cluster-down cluster-env
+.PHONY: preflight cluster-up cluster-down cluster-env e2e
+preflight: ## whether this machine can run everything: root, disk, Debian packages (installs those)
+	PYTHONPATH=e2e python3 -m cluster.preflight
+
+e2e: ## that cluster, every example on it, real engines; then the cluster is removed
+	PYTHONPATH=e2e $(RUN) python -m cluster images
+	$(PYTEST) -s -m cluster e2e/cluster
+
 cluster-up: ## a kind cluster with HyMCache installed, from source alone
 	$(CLUSTER) up
 

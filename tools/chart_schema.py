@@ -5,13 +5,24 @@ The settings of the programs are taken from their own settings classes, so that 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
+from hymcache.dra.settings import Settings as PluginSettings
+from hymcache.operator.settings import Settings as OperatorSettings
+
 Schema = dict[str, Any]
 
-SETTINGS: dict[str, Schema] = {"operator": {}, "plugin": {}}
-"""Schemas of the programs' settings that users may change, by the values' names."""
+OPERATOR_FIXED = {"namespace", "identity", "health_address"}
+PLUGIN_FIXED = {
+    *("node_name", "pod_uid", "driver", "kubeconfig", "listen"),
+    *("plugin_dir", "registry_dir", "cdi_dir", "cable_dir", "boot_id_path"),
+}
+"""Settings that the chart gives itself: from the pod, or from a value that decides a mount as well."""
+
+JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
+LIMITS = ("type", "enum", "const", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 QUANTITY = r"^[1-9][0-9]*(Mi|Gi|Ti)$"
 UUID = r"^[0-9A-Fa-f]{8}-?([0-9A-Fa-f]{4}-?){3}[0-9A-Fa-f]{12}$"
@@ -77,9 +88,44 @@ def pod(name: str) -> dict[str, Schema]:
     }
 
 
-def settings(name: str) -> Schema:
+def camel(name: str) -> str:
+    """`lease_seconds` as values are written: `leaseSeconds`."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def settings(properties: dict[str, Schema]) -> Schema:
     """The settings of one program."""
-    return closed("Settings of the program; what is left out keeps its default.", **SETTINGS[name])
+    return closed("Settings of the program; what is left out keeps its default.", **properties)
+
+
+def operator_settings() -> Schema:
+    """What the operator's settings class says, less what the chart decides."""
+    return settings(
+        {
+            camel(field.name): {
+                "type": JSON_TYPES[type(field.default)],
+                "description": f"{field.metadata['help']} Default: {field.default!r}.",
+            }
+            for field in dataclasses.fields(OperatorSettings)
+            if field.name not in OPERATOR_FIXED
+        }
+    )
+
+
+def plugin_settings() -> Schema:
+    """What the plugin's settings class says, less what the chart decides."""
+    fields = PluginSettings.model_json_schema()["properties"]
+    return settings(
+        {
+            camel(name): {
+                **{key: field[key] for key in LIMITS if key in field},
+                "description": f"{field['description']} Default: {field.get('default')!r}.",
+            }
+            for name, field in fields.items()
+            if name not in PLUGIN_FIXED
+        }
+    )
 
 
 def operator() -> Schema:
@@ -89,7 +135,7 @@ def operator() -> Schema:
         **pod("operator"),
         replicas=number("Pods; all but the leader wait for its Lease.", 1, 5),
         priorityClassName=text("PriorityClass of the pods."),
-        settings=settings("operator"),
+        settings=operator_settings(),
     )
 
 
@@ -105,7 +151,7 @@ def plugin() -> Schema:
         bootIdFile=text("File on the node that changes with each boot; empty: the kernel's.", pattern=r"^(/[^\s]*)?$"),
         priorityClassName=text("PriorityClass of the pods."),
         terminationGracePeriodSeconds=number("Time to finish running calls, in seconds.", 0, 600),
-        settings=settings("plugin"),
+        settings=plugin_settings(),
     )
 
 

@@ -46,14 +46,16 @@ class Outcome:
 
 
 STAGES = (
+    Stage("preflight", "root, disk and Debian packages", 5),
     Stage("install", "Python workspace and Rust extension", 12),
     Stage("lint", "ruff, clippy, rustfmt, import layers, generated files, budgets", 8, ("install",)),
     Stage("types", "mypy strict", 4, ("install",)),
     Stage("test-unit", "Python tests of every distribution", 12, ("install",)),
     Stage("test-rust", "Rust tests: protocol, adversary, kernels", 15, ("install",)),
     Stage("test-engine", "the connector on vLLM's scheduler, and real vLLM servers", 25, ("install",)),
-    Stage("demo-small", "two vLLM servers share a prefix through a region", 12, ("install",)),
     Stage("test-controlplane", "operator and plugin on a real API server and scheduler", 30, ("install",)),
+    Stage("demo-small", "two vLLM servers share a prefix through a region", 12, ("install",)),
+    Stage("e2e", "a kind cluster, the chart, two vLLM pods on two workers", 45, ("preflight", "install")),
 )
 BY_NAME = {stage.target: stage for stage in STAGES}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -112,3 +113,27 @@ def test_uninstall_hooks_follow_the_values(helm: Helm) -> None:
     jobs = {b["metadata"]["name"]: b["spec"]["template"]["spec"]["containers"][0] for b in bodies if b["kind"] == "Job"}
     assert set(jobs) == {"hymcache-crds", "hymcache-uninstall-clean"}
     assert jobs["hymcache-uninstall-clean"]["args"] == ["clean"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "setting", "variable", "value"),
+    [
+        ("operator", "leaseSeconds", "HYMCACHE_OPERATOR_LEASE_SECONDS", 20),
+        ("operator", "fabricPrefix", "HYMCACHE_OPERATOR_FABRIC_PREFIX", "blue-"),
+        ("operator", "renewSeconds", "HYMCACHE_OPERATOR_RENEW_SECONDS", 2.5),
+        ("plugin", "prepareWaitSeconds", "HYMCACHE_DRA_PREPARE_WAIT_SECONDS", 30),
+    ],
+)
+def test_setting_reaches_the_program_under_the_name_it_reads(
+    owner: str, setting: str, variable: str, value: object, helm: Helm
+) -> None:
+    bodies = render(helm, "--set-json", f"{owner}.settings.{setting}={json.dumps(value)}")
+    pod = next(b for b in bodies if b["kind"] in {"Deployment", "DaemonSet"} and b["metadata"]["name"].endswith(owner))
+    environment = {e["name"]: e.get("value") for e in pod["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert environment[variable] == str(value)
+
+
+def test_setting_out_of_its_limits_is_refused(helm: Helm) -> None:
+    done = helm("template", "release", CHART, "--set", "plugin.settings.prepareWaitSeconds=60")
+    assert done.returncode != 0
+    assert "prepareWaitSeconds" in done.stderr

@@ -1,9 +1,13 @@
-"""What a machine must have before minutes are spent: root, disk, packages. Told all at once, in sentences."""
+"""What a machine must have before minutes are spent: root, disk, packages. Told all at once, in sentences.
+
+python3 -m cluster.preflight        checks, installs missing Debian packages. Standard library only.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from cluster import debian
@@ -45,3 +49,17 @@ def check() -> None:
     if problems:
         raise CommandError("this machine cannot run the test cluster:\n  " + "\n  ".join(problems))
     debian.install_host_packages()
+
+
+def main() -> int:
+    """Check this machine; exit status 1 and the reasons when it will not do."""
+    try:
+        check()
+    except CommandError as error:
+        sys.stderr.write(f"preflight: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
