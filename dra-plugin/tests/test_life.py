@@ -49,6 +49,7 @@ def test_nothing_is_left_when_the_last_pod_has_gone(api: MemoryApi, operator: Op
     assert node.left_behind(), "another pod still uses the claim"
     node.kubelet.unprepare("pod-2")
     assert node.left_behind() == []
+    wait("no lock to be left", lambda: not node.lock_files())
     assert (api.host(region, "node-a")["desired"], api.host(region, "node-a")["state"]) == ("Detached", "Released")
     wait("the fabric to detach", lambda: not operator.appliance.connections)
 

@@ -87,7 +87,14 @@ class NodeUnderTest:
         return self.runtime.container(self.kubelet.prepare(pod, ClaimKey.of(claim)).cdi_ids)
 
     def left_behind(self) -> list[str]:
-        """Everything of claims that is still on the node: checkpoint, locks, sockets, CDI files."""
-        folders = [self.settings.plugin_dir / name for name in ("claims", "locks", "pods")]
+        """Everything of claims that is still on the node: checkpoint, sockets, CDI files.
+
+        Lock files come and go with the keeper's turns; `lock_files` is for those who wait.
+        """
+        folders = [self.settings.plugin_dir / name for name in ("claims", "pods")]
         found = [path for folder in [*folders, self.settings.cdi_dir] if folder.is_dir() for path in folder.iterdir()]
         return sorted(str(path) for path in found)
+
+    def lock_files(self) -> list[Path]:
+        """Locks that are held now, or that a killed process has left."""
+        return list((self.settings.plugin_dir / "locks").iterdir())
