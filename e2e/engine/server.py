@@ -18,6 +18,7 @@ from engine.client import Client
 from engine.environment import engine_environ, environment_path
 
 SHARED_MEMORY = Path("/dev/shm")
+TRACKER_SECONDS = 5.0
 DOCUMENTED_FLAGS = (
     "--prefix-caching-hash-algo",
     "sha256_cbor",
@@ -105,6 +106,7 @@ class Server:
                     VLLM_SERVER_DEV_MODE="1",  # POST /reset_prefix_cache
                     VLLM_CPU_OMP_THREADS_BIND="nobind",
                     OMP_NUM_THREADS=str(self.threads),
+                    OMP_WAIT_POLICY="PASSIVE",  # threads that spin at barriers starve each other on a busy machine
                     **self.environ,
                 ),
                 cwd=home,
@@ -145,7 +147,7 @@ class Server:
     def kill(self) -> None:
         """SIGKILL to every process at once, as when a pod's node loses power; then remove what they leave."""
         self._note_segments()
-        self._signal(signal.SIGKILL)
+        self._kill_group()
         self._reap()
 
     def stop(self, seconds: float = 15) -> None:
@@ -157,13 +159,21 @@ class Server:
             self._child.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._child.wait(seconds)
-        self._signal(signal.SIGKILL)
+        self._kill_group()
         self._reap()
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _kill_group(self) -> None:
+        """SIGKILL all but Python's resource trackers, which then remove what the others left in shared memory."""
+        for pid in self.pids():
+            if not _is_tracker(pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + TRACKER_SECONDS
+        while any(_is_tracker(pid) for pid in self.pids()) and time.monotonic() < deadline:
+            time.sleep(0.05)
         if self._child is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._child.pid, number)
+                os.killpg(self._child.pid, signal.SIGKILL)
 
     def _reap(self) -> None:
         if self._child is not None:
@@ -185,6 +195,12 @@ class Server:
                     path = line.split(maxsplit=5)[-1]
                     if path.startswith((f"{SHARED_MEMORY}/psm_", f"{SHARED_MEMORY}/sem.")):
                         self._segments.add(Path(path.removesuffix(" (deleted)")))
+
+
+def _is_tracker(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def _group(leader: int) -> Iterator[int]:
