@@ -69,6 +69,12 @@ demo: install ## two vLLM servers on two emulated hosts share a prefix; DEMO_TOK
 demo-small: ## the demo in its smallest size
 	@DEMO_TOKENS=700 DEMO_REPEATS=1 DEMO_REGION_MIB=256 PYTHONPATH=e2e $(RUN) python -m demo
 
+# --- benchmarks ------------------------------------------------------------------------------------------------------
+.PHONY: bench-copy
+ARGS ?= --floors --cpu-clock --rounds 11
+bench-copy: ## copy kernels against memcpy of the same buffers; fails below a floor (ARGS="--json" and more: see its main.rs)
+	cargo run --release --quiet -p hymcache-copy --example copybench -- $(ARGS)
+
 # --- cluster ---------------------------------------------------------------------------------------------------------
 CLUSTER = PYTHONPATH=e2e $(RUN) python -m cluster
 

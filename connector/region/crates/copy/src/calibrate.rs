@@ -15,6 +15,7 @@ use crate::line;
 const BUDGET: Duration = Duration::from_millis(50);
 /// Bytes of one timed copy: long against the clock and against a kernel's start, short against the budget.
 const WINDOW_BYTES: usize = 512 * 1024;
+const SURVEY_ROUNDS: usize = 9;
 const ROUNDS: u32 = 4;
 const ROUNDS_TO_WIN: u32 = 3;
 /// A challenger's time must stay below this share of the champion's.
@@ -41,46 +42,124 @@ pub struct Medium<'a> {
 /// code uses it during the call.
 pub unsafe fn calibrate(medium: &Medium) -> Choice {
     let mut choice = Choice::guess();
-    if medium.readable.len() < WINDOW_BYTES {
-        return choice;
-    }
     let deadline = Instant::now() + BUDGET;
-    let mut private = vec![1_u8; 2 * (WINDOW_BYTES + 4096)];
-    let first = private.as_mut_ptr();
-    let first = first.wrapping_add(first.align_offset(4096) + SKEW);
-    let second = first.wrapping_add(WINDOW_BYTES + 2048);
-    let put_target = medium
-        .scratch
-        .filter(|scratch| scratch.len() >= WINDOW_BYTES);
-    // SAFETY: the medium by contract, the private windows by construction: 4096 + 192 + 2048 of 8192 spare bytes.
+    let Some(bench) = Bench::new(medium) else {
+        return choice;
+    };
+    // SAFETY: the bench's windows, on the medium by contract.
     unsafe {
+        touch(bench.get.src);
+        let winner =
+            bench
+                .put
+                .tournament(stream(choice.put), kernels().iter().map(stream), deadline);
+        choice.put = winner.kernel;
+        let winner = bench
+            .get
+            .tournament(stream(choice.get), get_entrants(), deadline);
+        (choice.get, choice.get_stores) = (winner.kernel, winner.stores);
+    }
+    choice
+}
+
+/// One line of the table behind a choice.
+#[derive(Clone, Copy)]
+pub struct Measured {
+    /// The kernel.
+    pub kernel: &'static Kernel,
+    /// How it stored.
+    pub stores: Stores,
+    /// True for a put, false for a get.
+    pub put: bool,
+    /// How many times as fast as the expected kernel: the median of paired rounds.
+    pub ratio: f64,
+}
+
+/// Every kernel against the expected one, on the memory [`calibrate`] uses and without its deadline: for people who
+/// want to see why a kernel was chosen. Empty for a medium too small to measure.
+///
+/// # Safety
+/// As [`calibrate`].
+pub unsafe fn survey(medium: &Medium) -> Vec<Measured> {
+    let expected = stream(Choice::guess().get);
+    let Some(bench) = Bench::new(medium) else {
+        return Vec::new();
+    };
+    let measure = |trial: &Trial, put: bool, entrant: Entrant| {
+        // SAFETY: the bench's windows, on the medium by contract.
+        let mut ratios = [(); SURVEY_ROUNDS]
+            .map(|()| unsafe { trial.seconds(expected) / trial.seconds(entrant) });
+        ratios.sort_by(f64::total_cmp);
+        Measured {
+            kernel: entrant.kernel,
+            stores: entrant.stores,
+            put,
+            ratio: ratios[SURVEY_ROUNDS / 2],
+        }
+    };
+    // SAFETY: as above.
+    unsafe { touch(bench.get.src) };
+    let puts = kernels()
+        .iter()
+        .map(|kernel| measure(&bench.put, true, stream(kernel)));
+    puts.chain(get_entrants().map(|entrant| measure(&bench.get, false, entrant)))
+        .collect()
+}
+
+fn stream(kernel: &'static Kernel) -> Entrant {
+    Entrant {
+        kernel,
+        stores: Stores::NonTemporal,
+    }
+}
+
+/// A get may go past the cache or through it.
+fn get_entrants() -> impl Iterator<Item = Entrant> {
+    let cached = |kernel| Entrant {
+        kernel,
+        stores: Stores::Ordinary,
+    };
+    kernels()
+        .iter()
+        .map(stream)
+        .chain(kernels().iter().map(cached))
+}
+
+/// The windows of both trials, some of them in private memory that lives as long.
+struct Bench {
+    get: Trial,
+    put: Trial,
+    _private: Vec<u8>,
+}
+
+impl Bench {
+    /// `None` for a medium below a window.
+    fn new(medium: &Medium) -> Option<Self> {
+        if medium.readable.len() < WINDOW_BYTES {
+            return None;
+        }
+        // Two windows, skewed by 192 and 2240 bytes from a page: alignment and skews take at most 6335 spare bytes.
+        let mut private = vec![1_u8; 2 * (WINDOW_BYTES + 4096)];
+        let start = private.as_mut_ptr();
+        let first = start.wrapping_add(start.align_offset(4096) + SKEW);
+        let second = first.wrapping_add(WINDOW_BYTES + 2048);
+        let scratch = medium
+            .scratch
+            .filter(|scratch| scratch.len() >= WINDOW_BYTES);
         let get = Trial {
             dst: first,
             src: medium.readable.cast(),
         };
         let put = Trial {
-            dst: put_target.map_or(second, <*mut [u8]>::cast),
+            dst: scratch.map_or(second, <*mut [u8]>::cast),
             src: first,
         };
-        touch(get.src);
-        let stream = |kernel| Entrant {
-            kernel,
-            stores: Stores::NonTemporal,
-        };
-        let winner = put.tournament(stream(choice.put), kernels().iter().map(stream), deadline);
-        choice.put = winner.kernel;
-        let cached = |kernel| Entrant {
-            kernel,
-            stores: Stores::Ordinary,
-        };
-        let entrants = kernels()
-            .iter()
-            .map(stream)
-            .chain(kernels().iter().map(cached));
-        let winner = get.tournament(stream(choice.get), entrants, deadline);
-        (choice.get, choice.get_stores) = (winner.kernel, winner.stores);
+        Some(Self {
+            get,
+            put,
+            _private: private,
+        })
     }
-    choice
 }
 
 /// Brings a window's pages into this process's page table, so that no trial pays for a fault.

@@ -34,7 +34,7 @@ pub mod remember;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use calibrate::{Medium, calibrate};
+pub use calibrate::{Measured, Medium, calibrate, survey};
 pub use choice::{Choice, Stores};
 pub use crc::{crc_combine, crc32c};
 pub use kernel::{Dropped, Kernel, by_id, dropped, kernels, portable};

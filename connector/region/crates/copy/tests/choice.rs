@@ -28,6 +28,22 @@ fn calibration_keeps_its_budget() {
 }
 
 #[test]
+fn the_survey_shows_every_kernel_for_puts_and_with_both_kinds_of_stores_for_gets() {
+    // SAFETY: with_medium's vectors.
+    let table = with_medium(|medium| unsafe { hymcache_copy::survey(medium) });
+    assert_eq!(table.len(), 3 * hymcache_copy::kernels().len());
+    assert_eq!(
+        table.iter().filter(|line| line.put).count(),
+        hymcache_copy::kernels().len()
+    );
+    assert!(
+        table
+            .iter()
+            .all(|line| line.ratio.is_finite() && line.ratio > 0.0)
+    );
+}
+
+#[test]
 fn the_second_process_measures_nothing_and_a_damaged_file_is_replaced() {
     let folder = std::env::temp_dir().join(format!("hymcache-copy-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("temporary folder");

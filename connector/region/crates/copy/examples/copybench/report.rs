@@ -1,6 +1,7 @@
 //! The table and its JSON.
 
 use crate::contest::{Contestant, median, quantile, ratio};
+use crate::plan::{Chosen, Plan, Verdict};
 use hymcache_copy::{Choice, dropped, kernels};
 use serde_json::{Value, json};
 
@@ -45,8 +46,7 @@ impl Figures {
 
 /// One line of the table.
 pub(crate) struct Row {
-    work: String,
-    object_bytes: usize,
+    plan: Plan,
     memcpy: Figures,
     bare: Figures,
     best: Figures,
@@ -59,8 +59,7 @@ pub(crate) struct Row {
 impl Row {
     /// From the finalists, `memcpy` first, the choice last, and the survey, `memcpy` first.
     pub(crate) fn new(
-        work: String,
-        object_bytes: usize,
+        plan: Plan,
         finalists: &[Contestant],
         [bare, best]: [&String; 2],
         survey: &[Contestant],
@@ -74,8 +73,7 @@ impl Row {
         let figures = |c: &Contestant| Figures::new(c, &finalists[0]);
         let chosen = &finalists[finalists.len() - 1];
         Self {
-            work,
-            object_bytes,
+            plan,
             memcpy: figures(&finalists[0]),
             bare: figures(named(bare)),
             best: figures(named(best)),
@@ -95,15 +93,30 @@ impl Row {
         }
     }
 
+    /// What the row's targets say.
+    pub(crate) fn verdict(&self) -> Verdict {
+        if self.failed() {
+            return Verdict::Wrong;
+        }
+        if self.plan.chosen == Chosen::TwoThreads && !idle() {
+            return Verdict::None;
+        }
+        let against_memcpy = (self.plan.against_memcpy(), self.chosen.ratio);
+        Verdict::of([
+            against_memcpy,
+            (self.plan.against_bare(), self.chosen_to_bare),
+        ])
+    }
+
     /// True when anything that ran in this row gave a wrong byte or CRC.
-    pub(crate) fn failed(&self) -> bool {
+    fn failed(&self) -> bool {
         let finals = [&self.memcpy, &self.bare, &self.best, &self.chosen];
         finals.iter().any(|f| f.wrong > 0) || self.survey.iter().any(|(_, _, wrong)| *wrong > 0)
     }
 
     pub(crate) fn heading() -> String {
         format!(
-            "{:<24}{:>8} {:>7}  {:<21}{:<29}{:>6} {:>7} {:>9} {:>8} {:>8} {:>6}  {}",
+            "{:<24}{:>8} {:>7}  {:<21}{:<29}{:>6} {:>7} {:>9} {:>8} {:>8} {:>6}  {:>10} {}",
             "work",
             "KiB",
             "memcpy",
@@ -115,18 +128,23 @@ impl Row {
             "p50 us",
             "p99 us",
             "ok",
-            "cpu/memcpy"
+            "cpu/memcpy",
+            "verdict"
         )
     }
 
     pub(crate) fn print(&self, survey: bool) {
-        let label = format!("{:<24}{:>8}", self.work, self.object_bytes >> 10);
+        let label = format!(
+            "{:<24}{:>8}",
+            self.plan.name(),
+            self.plan.object_bytes >> 10
+        );
         if self.failed() {
             println!("{label} WRONG: {}", self.wrong_names());
             return;
         }
         println!(
-            "{label} {:>7.2}  {:<16}{:>4.2} {:<23}{:>4.2}  {:>6.2} {:>7.2} {:>9.3} {:>8.1} {:>8.1} {:>6}  {:>4.2}",
+            "{label} {:>7.2}  {:<16}{:>4.2} {:<23}{:>4.2}  {:>6.2} {:>7.2} {:>9.3} {:>8.1} {:>8.1} {:>6}  {:>10.2} {}",
             self.memcpy.gb_per_second,
             self.bare.name,
             self.bare.ratio,
@@ -139,6 +157,7 @@ impl Row {
             self.chosen.p99_us,
             self.chosen.objects,
             self.cpu_to_memcpy,
+            self.verdict().word(),
         );
         if survey {
             for (name, ratio, _) in &self.survey {
@@ -171,7 +190,7 @@ impl Row {
             _ => json!({ "name": name, "wrong": wrong }),
         });
         json!({
-            "work": self.work, "object_bytes": self.object_bytes, "failed": failed,
+            "work": self.plan.name(), "object_bytes": self.plan.object_bytes, "verdict": self.verdict().word(), "failed": failed,
             "memcpy": self.memcpy.json(), "best_bare": self.bare.json(), "best_kernel": self.best.json(),
             "chosen": self.chosen.json(),
             "chosen_to_bare": (!failed).then_some(self.chosen_to_bare),
@@ -179,6 +198,16 @@ impl Row {
             "survey": survey.collect::<Vec<_>>(),
         })
     }
+}
+
+/// True when two threads of ours find two CPUs: elsewhere their row is shown and nothing is asked of it.
+fn idle() -> bool {
+    let load = std::fs::read_to_string("/proc/loadavg").ok();
+    let minute = load
+        .as_deref()
+        .and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    minute.is_none_or(|load| load + 1.0 <= f64::from(u32::try_from(cpus).unwrap_or(u32::MAX)))
 }
 
 /// Everything a run says.
