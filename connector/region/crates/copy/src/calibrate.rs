@@ -189,6 +189,21 @@ impl Entrant {
     }
 }
 
+/// True when the challenger wins enough rounds; ends as soon as it has or cannot. `round` gives the challenger's and
+/// the champion's seconds.
+fn takes_over(mut round: impl FnMut(u32) -> (f64, f64)) -> bool {
+    let (mut won, mut lost) = (0, 0);
+    while won < ROUNDS_TO_WIN && lost <= ROUNDS - ROUNDS_TO_WIN {
+        let (challenger, champion) = round(won + lost);
+        if challenger < champion * SHARE_TO_WIN {
+            won += 1;
+        } else {
+            lost += 1;
+        }
+    }
+    won == ROUNDS_TO_WIN
+}
+
 /// Two windows of `WINDOW_BYTES`, apart.
 struct Trial {
     dst: *mut u8,
@@ -214,27 +229,17 @@ impl Trial {
         champion
     }
 
-    /// True when the challenger wins enough rounds; stops as soon as it cannot.
     unsafe fn beats(&self, challenger: Entrant, champion: Entrant) -> bool {
-        let (mut won, mut lost) = (0, 0);
-        while won < ROUNDS_TO_WIN && lost <= ROUNDS - ROUNDS_TO_WIN {
-            // SAFETY: passed on. Who runs first alternates.
-            let (new, old) = unsafe {
-                if (won + lost) % 2 == 0 {
-                    let new = self.seconds(challenger);
-                    (new, self.seconds(champion))
-                } else {
-                    let old = self.seconds(champion);
-                    (self.seconds(challenger), old)
-                }
-            };
-            if new < old * SHARE_TO_WIN {
-                won += 1;
+        // SAFETY: passed on. Who runs first alternates.
+        takes_over(|round| unsafe {
+            if round % 2 == 0 {
+                let new = self.seconds(challenger);
+                (new, self.seconds(champion))
             } else {
-                lost += 1;
+                let old = self.seconds(champion);
+                (self.seconds(challenger), old)
             }
-        }
-        won == ROUNDS_TO_WIN
+        })
     }
 
     /// One copy between windows that are in no cache. Ordinary stores pay for their way to memory too: copies add up
@@ -260,59 +265,42 @@ impl Trial {
 mod tests {
     use super::*;
 
-    fn slow(dst: *mut u8, src: *const u8, len: usize, crc: u32) -> u32 {
-        std::thread::sleep(Duration::from_millis(1));
-        // SAFETY: as the kernel contract.
-        unsafe { (crate::portable::KERNEL.copy_nt_crc)(dst, src, len, crc) }
-    }
-
-    static SLOW: Kernel = Kernel {
-        id: 900,
-        name: "slow",
-        copy_nt_crc: slow,
-        ..crate::portable::KERNEL
-    };
-    static FAST: Kernel = crate::portable::KERNEL;
-
-    fn with_trial<R>(run: impl FnOnce(&Trial) -> R) -> R {
-        let mut dst = vec![0_u8; WINDOW_BYTES + 64];
-        let src = vec![7_u8; WINDOW_BYTES];
-        let aligned = dst.as_mut_ptr().wrapping_add(dst.as_ptr().align_offset(64));
-        run(&Trial {
-            dst: aligned,
-            src: src.as_ptr(),
-        })
-    }
-
-    fn entrant(kernel: &'static Kernel) -> Entrant {
-        Entrant {
-            kernel,
-            stores: Stores::NonTemporal,
-        }
+    /// What comes of rounds in which the challenger takes these times and the champion always 1; and how many ran.
+    fn played(times: &[f64]) -> (bool, usize) {
+        let mut rounds = times.iter();
+        let won = takes_over(|_| (*rounds.next().expect("no more rounds than four"), 1.0));
+        (won, times.len() - rounds.len())
     }
 
     #[test]
-    fn a_clearly_faster_challenger_takes_over_and_a_slower_one_does_not() {
-        let later = Instant::now() + Duration::from_secs(60);
-        let winner = |champion, challenger: &'static Kernel| {
-            let challengers = std::iter::once(entrant(challenger));
-            // SAFETY: with_trial's windows.
-            with_trial(|trial| unsafe { trial.tournament(entrant(champion), challengers, later) })
-                .kernel
-                .id
-        };
-        assert_eq!(winner(&SLOW, &FAST), FAST.id);
-        assert_eq!(winner(&FAST, &SLOW), FAST.id);
+    fn a_challenger_takes_over_with_three_clear_rounds_of_four() {
+        assert_eq!(played(&[0.9, 0.9, 0.9, 1.0]), (true, 3));
+        assert_eq!(played(&[2.0, 0.9, 0.9, 0.9]), (true, 4));
+        assert_eq!(played(&[0.9, 2.0, 0.9, 0.9]), (true, 4));
+    }
+
+    #[test]
+    fn noise_and_small_advantages_keep_the_champion() {
+        assert_eq!(played(&[0.9, 1.1, 1.1, 0.9]), (false, 3));
+        assert_eq!(played(&[0.96, 0.96, 0.9, 0.9]), (false, 2));
+        assert_eq!(played(&[1.0, 1.0, 0.1, 0.1]), (false, 2));
     }
 
     #[test]
     fn after_the_deadline_the_champion_stays() {
-        let now = Instant::now();
-        let challengers = std::iter::once(entrant(&FAST));
-        // SAFETY: with_trial's windows.
-        let winner =
-            with_trial(|trial| unsafe { trial.tournament(entrant(&SLOW), challengers, now) });
-        assert_eq!(winner.kernel.id, SLOW.id);
+        static STUB: Kernel = Kernel {
+            id: 900,
+            ..crate::portable::KERNEL
+        };
+        let trial = Trial {
+            dst: core::ptr::null_mut(),
+            src: core::ptr::null(),
+        };
+        // SAFETY: the deadline has passed, nothing is copied.
+        let winner = unsafe {
+            trial.tournament(stream(&STUB), kernels().iter().map(stream), Instant::now())
+        };
+        assert_eq!(winner.kernel.id, STUB.id);
     }
 
     #[test]

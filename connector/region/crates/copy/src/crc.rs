@@ -104,6 +104,9 @@ mod tests {
             two_steps,
             crc_combine(crc_combine(1, 0, 1 << 63), 0, u64::MAX)
         );
+        let halves = crc_combine(crc_combine(1, 0, 1 << 31), 0, 1 << 31);
+        assert_eq!(halves, crc_combine(1, 0, 1 << 32));
+        assert_ne!(halves, 1);
         // x has order 2^31 - 1 modulo P, so 2^31 - 1 bytes change nothing.
         assert_eq!(crc_combine(1, 0, (1 << 31) - 1), 1);
     }

@@ -16,15 +16,15 @@ fn with_medium<R>(run: impl FnOnce(&Medium) -> R) -> R {
 #[test]
 fn calibration_keeps_its_budget() {
     hymcache_copy::kernels();
-    let started = Instant::now();
-    // SAFETY: with_medium's vectors.
-    let choice = with_medium(|medium| unsafe { calibrate(medium) });
-    // 50 ms and one trial that began before; the rest is for a machine busy with other tests.
-    assert!(
-        started.elapsed() < Duration::from_millis(250),
-        "{choice:?} took {:?}",
+    let elapsed = || {
+        let started = Instant::now();
+        // SAFETY: with_medium's vectors.
+        with_medium(|medium| unsafe { calibrate(medium) });
         started.elapsed()
-    );
+    };
+    // 50 ms and one trial that began before; the best of some, for a machine busy with other tests.
+    let least = (0..5).map(|_| elapsed()).min().expect("tries");
+    assert!(least < Duration::from_millis(100), "{least:?}");
 }
 
 #[test]
