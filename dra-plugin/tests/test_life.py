@@ -26,6 +26,8 @@ def test_two_nodes_prepare_one_claim_as_one_device_and_one_memory(
     container_a, container_b = a.prepare(claim), b.prepare(claim)
     uid = claim["metadata"]["uid"]
     assert a.kubelet.claims[uid].cdi_ids == b.kubelet.claims[uid].cdi_ids
+    share = claim["status"]["allocation"]["devices"]["results"][0]["shareID"]
+    assert [device.share_id for device in a.kubelet.claims[uid].devices] == [share]
     assert container_a.env["HYMCACHE_REGION"] == "unix:/run/hymcache/region.sock"
     assert container_a.env["HYMCACHE_DOMAIN"] != container_b.env["HYMCACHE_DOMAIN"]
     fd_a, reply = container_a.region()
@@ -95,3 +97,20 @@ def test_unprepare_does_not_need_the_api_server(
     api.down = False
     wait("the operator to be told", lambda: api.host(region, "node-a")["state"] == "Released")
     wait("nothing to be left", lambda: node.left_behind() == [])
+
+
+def test_region_that_another_claim_uses_is_not_given_back(
+    api: MemoryApi, operator: Operator, make_node: MakeNode
+) -> None:
+    node = make_node()
+    operator.make_region("models", allowedNamespaces=["team"])
+    one, other = (api.add_claim(name, share=None, device="models") for name in ("one", "other"))
+    node.prepare(one, "pod-1")
+    node.prepare(other, "pod-2")
+    node.kubelet.unprepare("pod-1")
+    assert api.host("models", "node-a")["desired"] == "Attached"
+    container = node.runtime.container(node.kubelet.claims[other["metadata"]["uid"]].cdi_ids)
+    os.close(container.region()[0])
+    node.kubelet.unprepare("pod-2")
+    assert api.host("models", "node-a")["state"] == "Released"
+    assert node.left_behind() == []

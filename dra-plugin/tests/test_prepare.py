@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from hymcache.dra._proto import dra_v1_pb2, dra_v1_pb2_grpc
+from hymcache.dra.calls import Call
+from hymcache.dra.claims import Claims
+from hymcache.dra.errors import ClaimError
+from hymcache.dra.keys import claim_uid
+from hymcache.dra.plan import ClaimRef
+from hymcache.dra.plugin import assemble
+from hymcache.dra.releases import Releases
 
 from controlplane.kubelet import ClaimKey, Kubelet, NotPreparedError
 from controlplane.waiting import wait
@@ -316,6 +324,26 @@ def test_unprepare_overtakes_a_waiting_prepare(api: MemoryApi, operator: Operato
             future.result(10)
     assert node.left_behind() == []
     assert api.host(region, "node-a")["state"] == "Released"
+
+
+def test_prepare_that_slept_through_an_unprepare_and_another_prepare_stops(
+    api: MemoryApi, operator: Operator, make_node: MakeNode
+) -> None:
+    under_test = make_node(start=False)
+    node = assemble(under_test.settings, api, under_test.contents, under_test.metrics)
+    claims = Claims(node, Releases(node))
+    claim = api.add_claim("kv")
+    operator.region_of(claim)
+    meta = claim["metadata"]
+    ref = ClaimRef(meta["namespace"], meta["name"], claim_uid(meta["uid"]))
+    call = Call(time.monotonic() + 10, lambda: None)
+    slept = claims._begin(ref, call)
+    claims.unprepare(ref)
+    last = claims._begin(ref, call)
+    with pytest.raises(ClaimError, match="unprepared on this node meanwhile"):
+        claims._check_current(slept, call)
+    assert claims._check_current(last, call) == last
+    node.dax.stop()
 
 
 def test_reallocated_claim_gets_the_new_region_and_gives_the_old_one_back(
