@@ -78,7 +78,7 @@ bench-copy: ## copy kernels against memcpy of the same buffers; fails below a fl
 # --- cluster ---------------------------------------------------------------------------------------------------------
 CLUSTER = PYTHONPATH=e2e $(RUN) python -m cluster
 
-.PHONY: preflight cluster-up cluster-down cluster-env e2e
+.PHONY: preflight cluster-up cluster-down cluster-clean cluster-env e2e
 preflight: ## whether this machine can run everything: root, disk, Debian packages (installs those)
 	PYTHONPATH=e2e python3 -m cluster.preflight
 
@@ -91,6 +91,9 @@ cluster-up: ## a kind cluster with HyMCache installed, from source alone
 
 cluster-down: ## remove that cluster
 	$(CLUSTER) down
+
+cluster-clean: ## remove it and the container storage in the cache
+	$(CLUSTER) clean
 
 cluster-env: ## settings of that cluster for a shell: eval "$$(make cluster-env)"
 	@$(CLUSTER) env

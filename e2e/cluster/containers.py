@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from cluster.command import CommandError, run
+from cluster.command import CommandError, run, step
 from cluster.settings import CACHE, CLUSTER, RUN
 
 STORAGE = CACHE / "containers"
@@ -85,6 +85,19 @@ def succeeds(*arguments: str) -> bool:
 def has_image(reference: str) -> bool:
     """Whether the engine's storage holds an image."""
     return succeeds("image", "inspect", reference)
+
+
+def import_once(tar: Path, reference: str, changes: tuple[str, ...] = ()) -> None:
+    """Make an image of a root file system unless it is there; other tags of its repository are older ones and go."""
+    if has_image(reference):
+        return
+    options = [word for change in changes for word in ("--change", change)]
+    with step(f"importing {reference}"):
+        call("import", *options, tar, reference)
+    repository = reference.rpartition(":")[0]
+    for other in call("images", "--format", "{{.Repository}}:{{.Tag}}").split():
+        if other.startswith(f"{repository}:") and other != reference:
+            call("rmi", other)
 
 
 def make_network() -> None:

@@ -83,9 +83,7 @@ def base_image() -> str:
         return BASE
     tar = root_tar("workload-root", WORKLOAD_PACKAGES)
     reference = f"localhost/{CLUSTER}-base:{tar.parent.name.rpartition('-')[2]}"
-    if not containers.has_image(reference):
-        with step("importing the base image"):
-            containers.call("import", tar, reference)
+    containers.import_once(tar, reference)
     return reference
 
 

@@ -59,6 +59,14 @@ def configuration(image: str, mounts: tuple[Mount, ...]) -> dict[str, Any]:
     }
 
 
+NODE_CHANGES = (
+    'ENTRYPOINT ["/usr/local/bin/entrypoint","/sbin/init"]',
+    "ENV container=docker",
+    "STOPSIGNAL SIGRTMIN+3",
+)
+"""What kind's own image says (kind images/base/Dockerfile)."""
+
+
 def program(name: str) -> Path:
     """kind, helm or kubectl, compiled here."""
     return go_programs({"kubectl": "control-plane", "helm": "helm"}.get(name, "cluster"))[0] / name
@@ -80,15 +88,7 @@ def node_image() -> str:
         return NODE_IMAGE
     archive = node_archive()
     reference = f"localhost/{CLUSTER}-node:{archive.parent.name.rpartition('-')[2]}"
-    if not containers.has_image(reference):
-        with step("importing the node image"):
-            changes = (
-                'ENTRYPOINT ["/usr/local/bin/entrypoint","/sbin/init"]',
-                "ENV container=docker",
-                "STOPSIGNAL SIGRTMIN+3",
-            )
-            options = [word for change in changes for word in ("--change", change)]
-            containers.call("import", *options, archive, reference)
+    containers.import_once(archive, reference, NODE_CHANGES)
     return reference
 
 
