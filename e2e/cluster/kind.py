@@ -112,12 +112,9 @@ def up(mounts: tuple[Mount, ...] = ()) -> None:
 
 def down() -> None:
     """Remove the cluster, its containers, network and folders, and nothing else. Nothing to remove is fine."""
-    environment = containers.environment()
-    if containers.containers():
+    if nodes_left := containers.containers():
         with step(f"removing the cluster {CLUSTER}"):
-            run([program("kind"), "delete", "cluster", "--name", CLUSTER], env=environment, seconds=120)
-            for left in containers.containers():
-                containers.call("rm", "--force", left)
+            containers.remove(nodes_left)
     containers.remove_network()
     for path in (APPLIANCE, KUBECONFIG, RUN / "kind.yaml"):
         if path.is_dir():
