@@ -24,6 +24,19 @@ EXAMPLES = ROOT / "examples"
 LEFTOVERS = """find /var/run/cdi -type f -name '*hymcache*'
 find /var/lib/kubelet/plugins/hymcache.io -mindepth 2 -path '*/claims/*' -o -mindepth 2 -path '*/pods/*'
 true"""
+COMPLETE = """
+import json, time, urllib.request
+headers = {"Content-Type": "application/json"}
+request = urllib.request.Request("http://127.0.0.1:8000/v1/completions", (%s).encode(), headers)
+started, first, lines = time.monotonic(), None, []
+with urllib.request.urlopen(request, timeout=110) as reply:
+    for line in reply:
+        if first is None and line.startswith(b"data: {"):
+            first = time.monotonic() - started
+        lines.append(line.decode())
+print(json.dumps({"first": first, "lines": lines}))
+"""
+"""Asks the server of the pod it runs in; prints the seconds to the first token and the stream's lines."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +125,7 @@ class World:
         return kind.kubectl("--namespace", meta["namespace"], "exec", meta["name"], "--", "python3", "-c", code)
 
     def complete(self, pod: Object, prompt: str, tokens: int = 16) -> Completion:
-        """Ask an engine, from its own node, for a greedy completion."""
+        """Ask an engine, from its own pod, for a greedy completion."""
         body = {
             "model": "SmolLM2-135M-Instruct",
             "prompt": prompt,
@@ -122,19 +135,14 @@ class World:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        url = f"http://{pod['status']['podIP']}:8000/v1/completions"
-        words = ["curl", "--silent", "--show-error", "--fail", "--no-buffer", "--max-time", "120", url]
-        words += ["--header", "Content-Type: application/json", "--data", json.dumps(body)]
-        words += ["--write-out", "\n%{time_starttransfer}"]
-        answer = kind.on_node(pod["spec"]["nodeName"], *words)
-        *lines, seconds = answer.strip().splitlines()
-        chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        answer = json.loads(self.python(pod, COMPLETE % json.dumps(json.dumps(body))))
+        chunks = [json.loads(line[6:]) for line in answer["lines"] if line.startswith("data: {")]
         usage = next(c["usage"] for c in reversed(chunks) if c.get("usage"))
         return Completion(
             text="".join(choice["text"] for c in chunks for choice in c["choices"]),
             prompt_tokens=usage["prompt_tokens"],
             cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
-            first_seconds=float(seconds),
+            first_seconds=answer["first"],
         )
 
     def metric(self, pod: Object, name: str) -> float:

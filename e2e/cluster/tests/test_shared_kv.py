@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 CHUNK_TOKENS = 256
 ENGINES = "app=engine"
 START_SECONDS = 1200
-TEXT = " ".join(f"Paragraph {n} says that part {n * 7 % 101} belongs to shelf {n * 13 % 47}." for n in range(60))
+TEXT = " ".join(f"Paragraph {n} says that part {n * 7 % 101} belongs to shelf {n * 13 % 47}." for n in range(90))
 
 
 @dataclass
