@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from cluster import kind
+from cluster.command import CommandError
 from cluster.world import World, probe_pod, small_claim
 from controlplane.api import CLAIM, POD, Object
 from controlplane.waiting import wait
@@ -75,7 +76,14 @@ def test_new_process_in_a_running_pod_opens_the_region_after_a_plugin_restart(wo
     before = identity(world, pods[0])
     world.kill("plugin")
     world.parts_ready()
-    assert wait("the socket to answer", lambda: identity(world, pods[0]), seconds=60) == before
+
+    def answer() -> dict[str, object] | None:
+        try:
+            return identity(world, pods[0])
+        except CommandError:
+            return None
+
+    assert wait("the socket to answer", answer, seconds=60) == before
 
 
 def test_claim_that_is_prepared_while_operator_and_plugin_are_killed_converges(world: World) -> None:
