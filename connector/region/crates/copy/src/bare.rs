@@ -14,13 +14,20 @@ pub struct Bare {
 
 /// The unverified copies this CPU can run; `memcpy` (the C library's) is first.
 pub fn copies() -> Vec<Bare> {
-    let mut found = vec![Bare {
+    let memcpy = Bare {
         name: "memcpy",
         copy: memcpy,
-    }];
-    #[cfg(target_arch = "x86_64")]
-    found.extend(crate::x86::bare::copies());
-    found
+    };
+    core::iter::once(memcpy).chain(machine()).collect()
+}
+
+#[cfg(target_arch = "x86_64")]
+use crate::x86::bare::copies as machine;
+
+/// Elsewhere the C library is the only one.
+#[cfg(not(target_arch = "x86_64"))]
+fn machine() -> Vec<Bare> {
+    Vec::new()
 }
 
 unsafe fn memcpy(dst: *mut u8, src: *const u8, len: usize) {

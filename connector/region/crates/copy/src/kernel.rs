@@ -29,7 +29,7 @@ pub struct Kernel {
     /// Copy with ordinary stores: the destination ends in the cache.
     pub copy_crc: CopyFn,
     /// Copy with non-temporal stores: the destination is on its way to memory and no line of it stays dirty in a
-    /// cache (partial lines at the edges are flushed). The caller issues [`crate::line::sfence`] before publishing.
+    /// cache (partial lines at the edges are flushed), where [`crate::line::reaches_memory`]. The caller issues [`crate::line::sfence`] before publishing.
     pub copy_nt_crc: CopyFn,
     /// CRC32C alone.
     pub crc: CrcFn,

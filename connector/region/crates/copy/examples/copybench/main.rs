@@ -1,7 +1,7 @@
 //! Copy kernels against `memcpy` of the same buffers in the same process.
 //!
 //! ```text
-//! cargo run --release --example copybench -- [--rounds N] [--sizes KIB,KIB,..] [--only put,get,..] [--survey] [--guess] [--cpu-clock] [--floors] [--json]
+//! cargo run --release --example copybench -- [--rounds N] [--sizes KIB,KIB,..] [--page KIB] [--only put,get,..] [--survey] [--guess] [--cpu-clock] [--floors] [--json]
 //! ```
 //! `--floors` measures a row again, up to twice, that stays below what is promised, and fails if it still does.
 //! `--cpu-clock` compares CPU time instead of elapsed time: for machines busy with other work.
@@ -51,6 +51,7 @@ enum Gate {
 struct Options {
     rounds: usize,
     sizes_kib: Vec<usize>,
+    page_kib: usize,
     only: Vec<String>,
     survey: bool,
     guess: bool,
@@ -70,6 +71,7 @@ fn options() -> Result<Options, Box<dyn Error>> {
             Some(sizes) => sizes.iter().map(|s| s.parse()).collect::<Result<_, _>>()?,
             None => vec![64, 256, 1024, 4096, 16384, 32768],
         },
+        page_kib: given.opt_value_from_str("--page")?.unwrap_or(32),
         only: list(given.opt_value_from_str("--only")?).unwrap_or_default(),
         survey: given.contains("--survey"),
         guess: given.contains("--guess"),
@@ -164,7 +166,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                 .iter()
                 .any(|only| plan.name().starts_with(only))
     };
-    for plan in Plan::all(&options.sizes_kib).into_iter().filter(wanted) {
+    for plan in Plan::all(&options.sizes_kib, options.page_kib)
+        .into_iter()
+        .filter(wanted)
+    {
         let mut row = measure(&plan, choice, &sides, &options)?;
         for _ in 1..TRIES {
             if options.gate == Gate::Floors && row.verdict() == Verdict::Below {

@@ -38,15 +38,15 @@ impl Plan {
         }
     }
 
-    /// Every row, whole objects of these sizes first.
-    pub(crate) fn all(sizes_kib: &[usize]) -> Vec<Self> {
+    /// Every row, whole objects of these sizes first, then 4 MiB in pages.
+    pub(crate) fn all(sizes_kib: &[usize], page_kib: usize) -> Vec<Self> {
         let whole = |direction| {
             sizes_kib
                 .iter()
                 .map(move |kib| Self::new(direction, kib << 10))
         };
         let pages = |direction| Self {
-            page_bytes: 32 << 10,
+            page_bytes: page_kib << 10,
             ..Self::new(direction, 4 * MIB)
         };
         let by = |chosen| {
@@ -84,6 +84,7 @@ impl Plan {
         match (self.chosen, self.direction) {
             (Chosen::Portable, _) => target(0.85, 0.95),
             (Chosen::TwoThreads, _) => target(1.3, 1.9),
+            _ if self.page_bytes < 32 << 10 => None,
             _ if self.page_bytes < self.object_bytes && self.direction != Direction::GetForeign => {
                 target(0.9, 1.1)
             }
