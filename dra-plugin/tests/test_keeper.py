@@ -130,6 +130,7 @@ def test_two_generations_serve_side_by_side_and_hand_over(
     new = node.another(node.settings.model_copy(update={"pod_uid": "22222222-0000-4000-8000-000000000000"}))
     try:
         wait("both to register", lambda: len(node.kubelet.watcher.generations("hymcache.io")) == 2)
+        wait("the new one to be ready", lambda: new.ready() is None)
         assert opens(node, claim)
         node.stop()  # the old one goes
         wait("one to be left", lambda: len(node.kubelet.watcher.generations("hymcache.io")) == 1)
@@ -148,7 +149,9 @@ def test_old_generation_takes_over_again_when_the_new_one_dies(
     claim, _ = prepared(api, operator, node)
     new = node.another(node.settings.model_copy(update={"pod_uid": "22222222-0000-4000-8000-000000000000"}))
     wait("both to register", lambda: len(node.kubelet.watcher.generations("hymcache.io")) == 2)
+    wait("the new one to be ready", lambda: new.ready() is None)
     new.close()
+    wait("one to be left", lambda: len(node.kubelet.watcher.generations("hymcache.io")) == 1)
     wait("the socket", lambda: opens(node, claim))
     node.kubelet.unprepare("pod-1")
     assert node.left_behind() == []

@@ -31,6 +31,8 @@ from hymcache.dra.node import Node
 from hymcache.dra.plan import Wanted
 from hymcache.dra.releases import Releases
 
+LOCK_SECONDS = 0.2  # the other generation's turn is over by then; a call of the kubelet may not be
+
 log = structlog.get_logger()
 
 Regions = Mapping[str, CXLRegion]
@@ -50,6 +52,7 @@ class Keeper:
         self._stop = threading.Event()
         self._heartbeat_due = 0.0
         self._turned = time.monotonic()
+        self.caught_up = False  # every claim was seen once, so this process serves what an earlier one did
 
     def run(self) -> None:
         """Turn until stopped. A defect in one turn is logged and does not end the loop."""
@@ -75,9 +78,11 @@ class Keeper:
         regions_now = self._regions()
         ports = node.dax.ports()
         records, unreadable = node.checkpoint.all()
+        busy = 0
         for record in records:
             with structlog.contextvars.bound_contextvars(claim=str(record.ref), claim_uid=record.ref.uid):
-                self._tend_claim(record, regions_now)
+                busy += not self._tend_claim(record, regions_now)
+        self.caught_up = self.caught_up or not busy
         self._sweep()
         records, unreadable = node.checkpoint.all()
         self._board.post(health.of_devices(records, {port.blade: port for port in ports}, now=int(time.time())))
@@ -102,14 +107,14 @@ class Keeper:
             found[region.metadata.name] = region
         return found
 
-    def _tend_claim(self, record: ClaimRecord, regions_now: Regions | None) -> None:
-        """Tend one claim, unless a call of the kubelet is at it: then it is tended next time."""
+    def _tend_claim(self, record: ClaimRecord, regions_now: Regions | None) -> bool:
+        """Tend one claim. False: a call of the kubelet, or the other generation, is at it; it is tended next time."""
         node, uid = self._node, record.ref.uid
         try:
-            with node.locks.hold(uid, seconds=0):
+            with node.locks.hold(uid, seconds=LOCK_SECONDS):
                 current = node.checkpoint.get(uid)
                 if not isinstance(current, ClaimRecord):
-                    return
+                    return True
                 for entry in current.shares:
                     with structlog.contextvars.bound_contextvars(region=entry.share.region):
                         current = self._tend_share(current, entry, regions_now)
@@ -119,6 +124,8 @@ class Keeper:
             if error.kind is not Kind.BUSY:
                 raise
             log.debug("claim is busy", error=str(error))
+            return False
+        return True
 
     def _tend_share(self, record: ClaimRecord, entry: ShareRecord, regions_now: Regions | None) -> ClaimRecord:
         try:

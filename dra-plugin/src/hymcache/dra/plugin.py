@@ -103,7 +103,7 @@ class Plugin:
         """Serve the kubelet and begin to look after what an earlier process prepared."""
         settings = self._node.settings
         if settings.listen:
-            self._probes = Probes(settings.listen, self._node.metrics, alive=self._alive, ready=self._ready)
+            self._probes = Probes(settings.listen, self._node.metrics, alive=self._alive, ready=self.ready)
         self._loop.start()
         self._servers.start()
 
@@ -147,7 +147,10 @@ class Plugin:
             return f"nobody serves {self._paths.registration}; restart the plugin"
         return None
 
-    def _ready(self) -> str | None:
+    def ready(self) -> str | None:
+        """None once it does all that an earlier process did, so that a rolling update may end that one; or why not."""
         if not self._registration.accepted():
             return "the kubelet has not accepted the plugin yet"
+        if not self._keeper.caught_up:
+            return "claims of an earlier process are not served yet"
         return self._alive()
