@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import array
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,9 +21,8 @@ def content() -> Content:
     """Bytes that only this key has: every 8 of them name the key and their place."""
 
     def content(key: bytes, size: int) -> bytes:
-        stamp = zlib.crc32(key)
-        words = ((stamp << 32) | i for i in range(-(-size // 8)))
-        return b"".join(word.to_bytes(8, "little") for word in words)[:size]
+        stamp = zlib.crc32(key) << 32
+        return array.array("Q", range(stamp, stamp + -(-size // 8))).tobytes()[:size]
 
     return content
 

@@ -251,8 +251,16 @@ impl<M: Memory> Core<M> {
         let word = HeaderWord(line[0]);
         let leaving = HeaderWord::new(State::Leaving, own.process, word.generation());
         self.mem.cas(at, word.0, leaving.0).ok()?;
-        self.flush(at, LINE, Step::FreeFlush);
-        self.mem.store_fence(Step::FreeFence);
+        // In memory too, before its chunks are free and before the line itself is. Whoever made it leave first may have
+        // died before its flush, so an heir flushes again.
+        let heir = word.is(State::Leaving) || word.is(State::Writing);
+        let (flush, fence) = if heir {
+            (Step::HeirFlush, Step::HeirFence)
+        } else {
+            (Step::FreeFlush, Step::FreeFence)
+        };
+        self.flush(at, LINE, flush);
+        self.mem.store_fence(fence);
         self.mem.store(self.layout.recency(own.domain, header), 0);
         self.clear_tag(own.domain, header);
         let held = ChunkWord::held(header, word.generation());

@@ -14,10 +14,6 @@ use crate::buffers::Piece;
 /// A place where the protocol flushes, invalidates or fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Writer: the claimed header leaves the cache before anything of the new object is stored.
-    ClaimFlush,
-    /// Writer: fence of [`Step::ClaimFlush`].
-    ClaimFence,
     /// Writer: every thread that stored payload or table, before it signals.
     PayloadFence,
     /// Writer: table slots leave the cache.
@@ -34,10 +30,14 @@ pub enum Step {
     RetireFlush,
     /// Evictor: fence of [`Step::RetireFlush`]. Freshness.
     RetireFence,
-    /// Evictor, or whoever finishes for a dead one: the free header leaves the cache before its chunks are free.
+    /// Evictor: the leaving header leaves the cache before its chunks, or itself, are free.
     FreeFlush,
-    /// Fence of [`Step::FreeFlush`].
+    /// Evictor: fence of [`Step::FreeFlush`].
     FreeFence,
+    /// Whoever finishes for a dead process: that one may have died before its own flush.
+    HeirFlush,
+    /// Fence of [`Step::HeirFlush`].
+    HeirFence,
     /// Reader: tag line of a foreign domain. Freshness.
     TagInvalidate,
     /// Reader: fence of [`Step::TagInvalidate`].

@@ -126,7 +126,9 @@ impl<M: Memory> Core<M> {
                         header: one.header,
                         generation: word.generation(),
                     };
-                    if !self.is_quarantined(place) {
+                    if self.is_quarantined(place) {
+                        self.stats.add(Event::MissQuarantined, 1);
+                    } else {
                         found[i] = Some(place);
                     }
                 }

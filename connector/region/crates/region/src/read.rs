@@ -246,9 +246,11 @@ impl<M: Memory> Core<M> {
         let tiles = || Tiles::new(&self.layout, &scratch.chunks, shape, first, count.into());
         let mut ahead = tiles();
         let mut drop_next = |step| {
-            if let Some(tile) = ahead.next() {
+            let next = ahead.next();
+            if let Some(tile) = next {
                 self.mem.invalidate(tile.at, tile.len, step);
             }
+            next.is_some()
         };
         let foreign = self.is_foreign(domain);
         if foreign {
@@ -258,9 +260,7 @@ impl<M: Memory> Core<M> {
         let mut cursor = Cursor::new(buffers);
         let (mut crc, mut seen) = (0, 0);
         for tile in tiles() {
-            if foreign {
-                drop_next(Step::PayloadInvalidate);
-            }
+            let dropped = foreign && drop_next(Step::PayloadInvalidate);
             if tile.starts {
                 crc = self.unit_seed(header, tile.unit);
             }
@@ -274,7 +274,7 @@ impl<M: Memory> Core<M> {
                 done += piece.len() as u64;
             }
             seen += done;
-            if foreign {
+            if dropped {
                 self.mem.full_fence(Step::CopyFence);
             }
             let expected = self.unit_crc(tile.unit, scratch);

@@ -77,7 +77,9 @@ impl Live {
     pub fn end(self: Arc<Self>) {
         self.is_ending.store(true, Ordering::Relaxed);
         let deadline = Instant::now() + END_WAIT;
-        while Arc::strong_count(&self) > 1 && Instant::now() < deadline {
+        // In a forked child the threads are gone, and with them whoever would let go.
+        let is_shared = || Arc::strong_count(&self) > 1 && self.core.mem.mapping().is_mapped();
+        while is_shared() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(200));
         }
     }

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum Miss {
     /// No domain has the key.
     Absent,
-    /// The object failed a check while its header stood still: damaged, and not looked at again.
-    Quarantined,
+
     /// A header whose checksum does not hold.
     HeaderCrc,
     /// A header of another epoch.
@@ -85,7 +84,7 @@ events! {
     OutOfBounds => "out_of_bounds",
     /// See [`Miss::Absent`].
     MissAbsent => "miss_absent",
-    /// See [`Miss::Quarantined`].
+    /// Objects that were found and passed over, as they failed their checks before.
     MissQuarantined => "miss_quarantined",
     /// See [`Miss::HeaderCrc`].
     MissHeaderCrc => "miss_header_crc",
@@ -123,7 +122,7 @@ impl From<Miss> for Event {
     fn from(miss: Miss) -> Self {
         match miss {
             Miss::Absent => Self::MissAbsent,
-            Miss::Quarantined => Self::MissQuarantined,
+
             Miss::HeaderCrc => Self::MissHeaderCrc,
             Miss::Epoch => Self::MissEpoch,
             Miss::Bounds => Self::MissBounds,

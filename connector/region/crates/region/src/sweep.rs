@@ -6,8 +6,8 @@
 
 use crate::core::{Core, Own, Place};
 use crate::evict::Owner;
-use crate::layout::{Counter, LINE, WRITES_MAX};
-use crate::memory::{Check, Memory, Step};
+use crate::layout::{Counter, WRITES_MAX};
+use crate::memory::{Check, Memory};
 use crate::stats::Event;
 use crate::words::{ChunkWord, HeaderWord, Life, ProcessWord, State, write_entry, write_holds};
 
@@ -140,21 +140,14 @@ impl<M: Memory> Core<M> {
         self.sweep_orphans(own) > 0
     }
 
-    /// True when the header a chunk is held for has let go, this process has flushed that header's line since, and no
-    /// live process writes to the chunk. A word that no version writes is an orphan too.
+    /// True when the header a chunk is held for is free or claimed anew, hence neither valid nor retired in memory, and
+    /// no live process writes to the chunk. A word that no version writes is an orphan too.
     fn is_orphan(&self, own: &Own, chunk: ChunkWord) -> bool {
         let Some(header) = chunk.header().filter(|&h| h < self.layout.headers()) else {
             return true;
         };
-        let at = self.layout.header(own.domain, header);
-        let kept = chunk.is_kept_by(HeaderWord(self.mem.load(at)));
-        if !self.mem.judge(Check::Orphan, !kept) {
-            return false;
-        }
-        // Whoever made the header let go may have died before its flush: until then other hosts still see an object.
-        self.flush(at, LINE, Step::FreeFlush);
-        self.mem.store_fence(Step::FreeFence);
-        !self.is_written(own, chunk)
+        let word = HeaderWord(self.mem.load(self.layout.header(own.domain, header)));
+        self.mem.judge(Check::Orphan, !chunk.is_kept_by(word)) && !self.is_written(own, chunk)
     }
 
     /// True when a live process lists a write to this chunk's header and generation.

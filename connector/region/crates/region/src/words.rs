@@ -25,8 +25,8 @@
 //! `Free -> Held(h,g)` when the writer of header h in generation g takes the chunk, `Held(h,g) -> Free` by the owner of
 //! `Leaving,g` or, once the chunk is an orphan, by anyone. There is no other state: **a held chunk is alive exactly while
 //! header h is in generation g and not `Free`**. A process that dies between any two steps leaves orphans, and an orphan
-//! is found by looking. Freeing needs two things first: the process that frees has itself flushed header h since it saw
-//! it let go, and no live process lists a write of (h,g).
+//! is found by looking. Freeing needs two things first: header h is neither valid nor retired *in memory* (whoever owns
+//! it while `Leaving` flushes its line before it becomes `Free`), and no live process lists a write of (h,g).
 
 use crate::layout::LINE;
 

@@ -1,9 +1,11 @@
 //! Storing an object: claim a header, take chunks, copy, publish.
 //!
-//! Order (software class): header writing,g -> flush, fence -> payload by non-temporal stores and table -> fence by every
-//! thread that stored -> table and tag flushed, fence -> header valid,g -> flush, fence. The three parts (reserve, write,
-//! commit) may run in three processes of one host. A put has two holders, the reserver (named in the header word) and
-//! the writer (named in its process slot); nothing is freed while either lives.
+//! Order (software class): claim a free header -> payload by non-temporal stores, table -> fence by every thread that
+//! stored -> table and tag flushed, fence -> header valid,g -> flush, fence. A free header is not valid in memory
+//! either, as it became free only after that was flushed (see [`crate::evict`]), so the claim needs no flush of its own.
+//!
+//! The three parts (reserve, write, commit) may run in three processes of one host. A put has two holders, the reserver
+//! (named in the header word) and the writer (named in its process slot); nothing is freed while either lives.
 
 use crate::buffers::{Buffers, Cursor};
 use crate::core::{Core, Own, Place, Scratch};
@@ -180,8 +182,7 @@ impl<M: Memory> Core<M> {
         let generation = word.generation() + 1;
         let claimed = HeaderWord::new(State::Writing, own.process, generation);
         self.mem.cas(at, word.0, claimed.0).ok()?;
-        self.flush(at, LINE, Step::ClaimFlush);
-        self.mem.store_fence(Step::ClaimFence);
+
         // The key's words before the tag: who finds the tag compares them.
         self.mem.store(at + 8, key.a);
         self.mem.store(at + 16, key.b);
