@@ -160,7 +160,7 @@ impl Region {
         info.set_item("domain", core.own.as_ref().map(|own| own.domain))?;
         info.set_item("process_slot", core.own.as_ref().map(|own| own.process))?;
         info.set_item("lost", !live.is_intact())?;
-        info.set_item("kernel", core.mem.kernel().name)?;
+        info.set_item("kernel", core.mem.choice().describe())?;
         info.set_item("page_bytes", os::map::page_bytes(core.mem.mapping()))?;
         let (bytes, is_populating) = live.populated();
         info.set_item("populated_bytes", bytes)?;

@@ -13,6 +13,7 @@ use crate::os::{clock, host, sigbus};
 use crate::region::Live;
 use crate::superblock::{BYTES, Progress, Superblock, uuid_text};
 use crate::words::{HeaderWord, State};
+use hymcache_copy::Choice;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,10 +59,7 @@ pub fn attach(target: &Target, options: &AttachOptions) -> Result<Arc<Live>> {
         );
         return Err(RegionError::new(kind, message));
     }
-    let kernel = hymcache_copy::kernels()
-        .last()
-        .unwrap_or(hymcache_copy::portable());
-    let mapped = Mapped::new(Mapping::new(&medium)?, *kernel);
+    let mapped = Mapped::new(Mapping::new(&medium)?, Choice::guess());
     let locks = if options.read_only {
         None
     } else {

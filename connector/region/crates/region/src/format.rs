@@ -160,7 +160,7 @@ fn judge_old(medium: &Medium, options: &FormatOptions, uuid: &[u8; 16]) -> Resul
 fn first_page(medium: &Medium) -> Result<Vec<u8>> {
     let mut page = vec![0; SUPERBLOCK_BYTES as usize];
     if medium.is_device {
-        let mapped = Mapped::new(Mapping::new(medium)?, *hymcache_copy::portable());
+        let mapped = Mapped::new(Mapping::new(medium)?, hymcache_copy::Choice::portable());
         mapped.invalidate(0, SUPERBLOCK_BYTES, Step::Rare);
         mapped.full_fence(Step::Rare);
         for (i, word) in page.chunks_exact_mut(8).enumerate() {
@@ -180,7 +180,7 @@ fn first_page(medium: &Medium) -> Result<Vec<u8>> {
 
 fn write(medium: &Medium, superblock: &Superblock, layout: &Layout) -> Result<()> {
     sigbus::unblock();
-    let mapped = Mapped::new(Mapping::new(medium)?, *hymcache_copy::portable());
+    let mapped = Mapped::new(Mapping::new(medium)?, hymcache_copy::Choice::portable());
     mapped.mapping().allow_stores(0, layout.pool_at)?;
     let formatting = Superblock {
         progress: Progress::Formatting,

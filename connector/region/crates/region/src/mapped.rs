@@ -6,24 +6,24 @@
 
 use crate::buffers::Piece;
 use crate::layout::LINE;
-use crate::memory::{Memory, Step, Stores};
+use crate::memory::{Memory, Step};
 use crate::os::map::Mapping;
-use hymcache_copy::{Kernel, line};
+use hymcache_copy::{Choice, line};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A mapped region.
 pub struct Mapped {
     mapping: Mapping,
-    kernel: Kernel,
+    choice: Choice,
     strays: AtomicU64,
 }
 
 impl Mapped {
-    /// Wraps a mapping; `kernel` moves its bytes.
-    pub const fn new(mapping: Mapping, kernel: Kernel) -> Self {
+    /// Wraps a mapping; the kernels of `choice` move its bytes.
+    pub const fn new(mapping: Mapping, choice: Choice) -> Self {
         Self {
             mapping,
-            kernel,
+            choice,
             strays: AtomicU64::new(0),
         }
     }
@@ -33,9 +33,9 @@ impl Mapped {
         &self.mapping
     }
 
-    /// The kernel in use.
-    pub const fn kernel(&self) -> &Kernel {
-        &self.kernel
+    /// The kernels in use.
+    pub const fn choice(&self) -> &Choice {
+        &self.choice
     }
 
     /// Accesses that were refused because they lay outside the mapping: damage that a check let through.
@@ -139,11 +139,8 @@ impl Memory for Mapped {
 
     #[inline]
     fn prefetch(&self, at: u64) {
-        #[cfg(target_arch = "x86_64")]
         if let Some(ptr) = self.range(at, LINE) {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch never faults; SSE is part of x86-64.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(ptr.cast()) };
+            line::prefetch(ptr);
         }
     }
 
@@ -152,16 +149,13 @@ impl Memory for Mapped {
         let to = self.range(at, from.len() as u64)?;
         // SAFETY: `to` lies in the mapping and `from` is vouched for by its maker; the caller's memory and the mapping
         // do not overlap, as nothing outside this crate gets the mapping's address writable.
-        Some(unsafe { (self.kernel.copy_nt_crc)(to, from.address(), from.len(), crc) })
+        Some(unsafe { (self.choice.put_copy())(to, from.address(), from.len(), crc) })
     }
 
     #[inline]
-    fn copy_out(&self, at: u64, to: Piece, crc: u32, stores: Stores) -> Option<u32> {
+    fn copy_out(&self, at: u64, to: Piece, crc: u32, whole: u64) -> Option<u32> {
         let from = self.range(at, to.len() as u64)?;
-        let copy = match stores {
-            Stores::Cached => self.kernel.copy_crc,
-            Stores::Streaming => self.kernel.copy_nt_crc,
-        };
+        let copy = self.choice.get_copy(whole as usize);
         // SAFETY: as copy_in, the other way round. The kernel loads each byte once, so that what it hashes is what it
         // stores even when another host overwrites the source meanwhile.
         Some(unsafe { copy(to.address(), from, to.len(), crc) })
@@ -170,7 +164,7 @@ impl Memory for Mapped {
     #[inline]
     fn crc(&self, crc: u32, bytes: &[u8]) -> u32 {
         // SAFETY: a slice is readable for its length.
-        unsafe { (self.kernel.crc)(bytes.as_ptr(), bytes.len(), crc) }
+        unsafe { (self.choice.crc())(bytes.as_ptr(), bytes.len(), crc) }
     }
 
     #[inline]

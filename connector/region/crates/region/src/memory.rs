@@ -89,15 +89,6 @@ pub enum Check {
     Complete,
 }
 
-/// Kind of copy into private memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stores {
-    /// Ordinary stores: the destination ends in the cache.
-    Cached,
-    /// Non-temporal stores: the destination is on its way to memory.
-    Streaming,
-}
-
 /// Memory that several hosts map. Methods take `&self`: any thread may call any of them at any time.
 pub trait Memory {
     /// Loads an aligned word; later accesses are not moved before it (pairs with [`Memory::store`]).
@@ -127,8 +118,9 @@ pub trait Memory {
     /// `None`, and nothing stored, when the range is not inside the region.
     fn copy_in(&self, at: u64, from: Piece, crc: u32) -> Option<u32>;
     /// Copies from the region to private bytes and returns the CRC32C continued from `crc`; `None` when the range is
-    /// not inside the region.
-    fn copy_out(&self, at: u64, to: Piece, crc: u32, stores: Stores) -> Option<u32>;
+    /// not inside the region. `whole` bytes are copied altogether: from some size on they go past the caches, and the
+    /// caller fences before anyone else looks at them.
+    fn copy_out(&self, at: u64, to: Piece, crc: u32, whole: u64) -> Option<u32>;
     /// CRC32C of private bytes, continued from `crc`.
     fn crc(&self, crc: u32, bytes: &[u8]) -> u32;
 

@@ -10,14 +10,15 @@ use crate::core::{Core, Place, Scratch};
 use crate::digest::Digest;
 use crate::header::{self, CRC32C, Header, Line};
 use crate::layout::LINE;
-use crate::memory::{Check, Memory, Step, Stores};
+use crate::memory::{Check, Memory, Step};
 use crate::probe::{Accept, is_at};
 use crate::stats::{Event, Miss};
 use crate::tiles::Tiles;
 use crate::words::HeaderWord;
 
-/// From this size on a read streams past the caches: the destination would not stay in them anyway.
-const STREAM_BYTES: u64 = 512 << 10;
+/// Bytes of a foreign domain that are dropped from the caches ahead of their copy: enough that the fence between two
+/// batches costs little, few enough to overlap with the copy.
+const AHEAD_BYTES: u64 = 256 << 10;
 
 /// Which units of an object a read wants.
 #[derive(Clone, Copy, Debug)]
@@ -236,31 +237,21 @@ impl<M: Memory> Core<M> {
         if count == 0 || units.section >= header.sections.into() || buffers.len() < bytes {
             return Err(Miss::Size);
         }
-        let stores = if bytes < STREAM_BYTES {
-            Stores::Cached
-        } else {
-            Stores::Streaming
-        };
         let first = u64::from(units.section) * u64::from(header.units) + u64::from(units.first);
         let shape = (u64::from(header.unit_bytes), header.unit_stride());
         let tiles = || Tiles::new(&self.layout, &scratch.chunks, shape, first, count.into());
-        let mut ahead = tiles();
-        let mut drop_next = |step| {
-            let next = ahead.next();
-            if let Some(tile) = next {
-                self.mem.invalidate(tile.at, tile.len, step);
-            }
-            next.is_some()
-        };
-        let foreign = self.is_foreign(domain);
-        if foreign {
-            drop_next(Step::PayloadInvalidate);
-        }
+        let mut ahead = self.is_foreign(domain).then(tiles);
+        let mut left = self.drop_batch(ahead.as_mut());
         self.mem.full_fence(Step::CopyFence);
+        let mut next = self.drop_batch(ahead.as_mut());
         let mut cursor = Cursor::new(buffers);
         let (mut crc, mut seen) = (0, 0);
         for tile in tiles() {
-            let dropped = foreign && drop_next(Step::PayloadInvalidate);
+            if left == 0 && next > 0 {
+                self.mem.full_fence(Step::CopyFence);
+                left = std::mem::replace(&mut next, self.drop_batch(ahead.as_mut()));
+            }
+            left = left.saturating_sub(1);
             if tile.starts {
                 crc = self.unit_seed(header, tile.unit);
             }
@@ -269,14 +260,11 @@ impl<M: Memory> Core<M> {
                 let piece = cursor.take((tile.len - done) as usize).ok_or(Miss::Size)?;
                 crc = self
                     .mem
-                    .copy_out(tile.at + done, piece, crc, stores)
+                    .copy_out(tile.at + done, piece, crc, bytes)
                     .ok_or(Miss::Bounds)?;
                 done += piece.len() as u64;
             }
             seen += done;
-            if dropped {
-                self.mem.full_fence(Step::CopyFence);
-            }
             let expected = self.unit_crc(tile.unit, scratch);
             if tile.ends && !self.mem.judge(Check::UnitCrc, u64::from(crc) == expected) {
                 return Err(Miss::UnitCrc);
@@ -287,6 +275,23 @@ impl<M: Memory> Core<M> {
         } else {
             Err(Miss::Bounds)
         }
+    }
+
+    /// Starts dropping the lines of the next tiles of a foreign domain; returns how many tiles. They may be loaded after
+    /// the next full fence.
+    fn drop_batch(&self, tiles: Option<&mut Tiles>) -> usize {
+        let (mut count, mut bytes) = (0, 0);
+        let Some(tiles) = tiles else { return 0 };
+        let batch = AHEAD_BYTES.min(self.layout.geometry.chunk_bytes);
+        while bytes < batch
+            && let Some(tile) = tiles.next()
+        {
+            self.mem
+                .invalidate(tile.at, tile.len, Step::PayloadInvalidate);
+            bytes += tile.len;
+            count += 1;
+        }
+        count
     }
 
     /// Checksum of a unit as the table has it: the upper half is reserved and must be zero.

@@ -3,7 +3,7 @@
 use crate::world::{LINE, World};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use hymcache_region::buffers::Piece;
-use hymcache_region::memory::{Check, Memory, Step, Stores};
+use hymcache_region::memory::{Check, Memory, Step};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::ptr;
@@ -155,7 +155,7 @@ impl Memory for Adversary {
         Some(self.crc(crc, bytes))
     }
 
-    fn copy_out(&self, at: u64, to: Piece, crc: u32, _: Stores) -> Option<u32> {
+    fn copy_out(&self, at: u64, to: Piece, crc: u32, _: u64) -> Option<u32> {
         if !self.is_inside(at, to.len() as u64) {
             return None;
         }
