@@ -169,7 +169,8 @@ impl Region {
     }
 
     /// Counters of this process since it attached: lookups, gets, puts, misses and refusals by reason, evictions,
-    /// what was reclaimed from dead processes; `hits_by_domain` and `free_chunks` have one number per domain.
+    /// what was reclaimed from dead processes; `hits_by_domain`, `free_chunks` and `processes`
+    /// (slots taken) have one number per domain.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let live = self.handle.live()?;
         let core = live.core();
@@ -192,6 +193,8 @@ impl Region {
                 .clamp(0, core.layout.geometry.domain_chunks.into())
         };
         stats.set_item("free_chunks", (0..domains).map(free).collect::<Vec<_>>())?;
+        let processes = (0..domains).map(|domain| core.processes(domain));
+        stats.set_item("processes", processes.collect::<Vec<_>>())?;
         Ok(stats)
     }
 

@@ -14,7 +14,7 @@ use crate::os::lock::{Hold, Locks};
 use crate::os::sigbus;
 use crate::read::Units;
 use crate::stats::{Event, Miss, Refusal};
-use crate::superblock::{Progress, Superblock};
+use crate::superblock::{EPOCH_AT, Progress, Superblock};
 use crate::write::Shape;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -113,7 +113,7 @@ impl Live {
             return false;
         }
         sigbus::unblock();
-        let epoch = self.core.mem.load(56);
+        let epoch = self.core.mem.load(EPOCH_AT);
         if epoch != self.core.identity.epoch {
             self.core.mem.mapping().lose();
         }

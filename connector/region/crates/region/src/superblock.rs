@@ -34,6 +34,8 @@ pub const VERSION: u32 = 0;
 pub const INCOMPAT_DRAFT: u64 = 1;
 const INCOMPAT_KNOWN: u64 = INCOMPAT_DRAFT;
 const CRC_AT: usize = BYTES - 4;
+/// Place of the epoch: one word, so that a request can see a new format by one load.
+pub const EPOCH_AT: u64 = 56;
 
 /// How far a format has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -70,6 +70,14 @@ impl<M: Memory> Core<M> {
         ProcessWord(self.mem.load(at + slot::WORD)).is_live()
     }
 
+    /// Process slots of a domain that are taken. The dead count until a process of their host has swept them.
+    pub fn processes(&self, domain: u32) -> usize {
+        (0..self.layout.geometry.processes)
+            .map(|process| self.layout.process(domain, process) + slot::WORD)
+            .filter(|&at| self.mem.is_intact() && ProcessWord(self.mem.load(at)).is_live())
+            .count()
+    }
+
     /// Frees everything a dead process held, then its slot. The caller holds the slot's lock byte.
     pub fn sweep_process(&self, own: &Own, process: u32) {
         let at = self.layout.process(own.domain, process);

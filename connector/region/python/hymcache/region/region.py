@@ -54,7 +54,8 @@ class RegionInfo:
 
 
 RegionStats = dict[str, Any]
-"""Counters of this process by name (int); `hits_by_domain` and `free_chunks` are lists, one number per domain."""
+"""Counters of this process by name (int); `hits_by_domain`, `free_chunks` and `processes` (slots taken) are
+lists, one number per domain."""
 
 
 class _AttachOptions(TypedDict, total=False):

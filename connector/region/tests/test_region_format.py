@@ -1,0 +1,212 @@
+"""An independent reader in plain Python, written from docs/region-format.md, agrees with the core on every object."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import struct
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hymcache.region import Region
+
+Content = Callable[[bytes, int], bytes]
+FINGERPRINT = bytes(range(32))
+VALID, RETIRED = 2, 3
+MASK = (1 << 128) - 1
+
+
+def crc_table() -> list[int]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+TABLE = crc_table()
+
+
+def crc32c(data: bytes, start: int = 0) -> int:
+    crc = start ^ 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+@dataclass
+class Stored:
+    state: int
+    digest: bytes
+    sections: int
+    units: list[bytes]
+
+
+class Reader:
+    """What the page says, in its order."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        assert raw[:8] == b"HYMCACHE"
+        version, state, _, incompat, _ = struct.unpack_from("<IIQQQ", raw, 8)
+        assert (version, state, incompat) == (0, 2, 1)
+        assert crc32c(raw[:252]) == self.u32(252)
+        self.uuid, self.epoch = raw[40:56], self.u64(56)
+        self.granule, self.chunk_bytes = self.u64(72), self.u64(80)
+        (self.domain_chunks, self.domains, self.sets, lines) = struct.unpack_from("<4I", raw, 88)
+        self.slot_bytes = 64 * lines
+        processes, namespaces, quarantine = struct.unpack_from("<3I", raw, 104)
+        rings = sum(struct.unpack_from("<4I", raw, 116))
+        sizes = {
+            "block": 4096,
+            "processes": 256 * processes,
+            "namespaces": 64 * namespaces,
+            "quarantine": 64 * quarantine,
+            "rings": 64 * rings,
+            "tags": 64 * self.sets,
+            "headers": 64 * 16 * self.sets,
+            "side": 16 * 16 * self.sets,
+            "words": up(8 * self.domain_chunks, 64),
+            "tables": self.slot_bytes * self.domain_chunks,
+        }
+        self.areas, end = {}, 0
+        for name, size in sizes.items():
+            self.areas[name] = end
+            end += size
+        self.domain_at, self.domain_bytes = up(4096, self.granule), up(end, self.granule)
+        self.pool_at = self.domain_at + self.domains * self.domain_bytes
+        assert (self.domain_at, self.pool_at) == struct.unpack_from("<QQ", raw, 144)
+        self.seed = crc32c(self.uuid + raw[56:64])
+
+    def u32(self, at: int) -> int:
+        return int.from_bytes(self.raw[at : at + 4], "little")
+
+    def u64(self, at: int) -> int:
+        return int.from_bytes(self.raw[at : at + 8], "little")
+
+    def place(self, domain: int, area: str) -> int:
+        return self.domain_at + domain * self.domain_bytes + self.areas[area]
+
+    def sealed(self, at: int) -> bytes:
+        line = self.raw[at : at + 64]
+        assert crc32c(at.to_bytes(8, "little") + line[:60] + bytes(4)) == self.u32(at + 60)
+        return line
+
+    def digest(self, key: bytes) -> tuple[bytes, list[int], int]:
+        """(20 bytes of a header, sets, tag)."""
+        words = [int.from_bytes(key[i : i + 8], "little") for i in range(0, len(key), 8)]
+        blocks = b"".join(
+            hashlib.sha256(b"hymcache directory key\0" + self.uuid + FINGERPRINT + i.to_bytes(4, "little")).digest()
+            for i in range(26)
+        )
+        constants = [int.from_bytes(blocks[i : i + 16], "little") for i in range(0, len(blocks), 16)]
+        lanes = []
+        for lane in range(3):
+            k = constants[17 * lane : 17 * lane + 17]
+            total = k[0] + sum(k[i + 1] * word for i, word in enumerate(words)) + k[16] * len(key)
+            lanes.append((total & MASK) >> 64)
+        a, b, c = lanes
+        first, second = a * self.sets >> 64, b * self.sets >> 64
+        if first == second:
+            second = (second + 1) % self.sets
+        return struct.pack("<QQI", a, b, c >> 32), [first, second], c & 0xFFFFFFFF or 1
+
+    def find(self, key: bytes) -> list[Stored]:
+        digest, sets, tag = self.digest(key)
+        found = []
+        for domain in range(self.domains):
+            for index in sets:
+                tags = struct.unpack_from("<16I", self.raw, self.place(domain, "tags") + 64 * index)
+                headers = (16 * index + way for way in range(16) if tags[way] == tag)
+                found += [s for h in headers if (s := self.object(domain, h)) and s.digest == digest]
+        return found
+
+    def objects(self) -> Iterator[Stored]:
+        for domain in range(self.domains):
+            record = self.sealed(self.place(domain, "block"))
+            assert record[:4] == b"HyDm"
+            assert struct.unpack_from("<III", record, 4) == (domain, 0, 1)
+            local, chunk, count = struct.unpack_from("<III", self.sealed(self.place(domain, "block") + 1024), 8)
+            assert (local, chunk, count) == (0, domain * self.domain_chunks, self.domain_chunks)
+            for header in range(16 * self.sets):
+                if stored := self.object(domain, header):
+                    yield stored
+
+    def object(self, domain: int, header: int) -> Stored | None:
+        at = self.place(domain, "headers") + 64 * header
+        word = self.u64(at)
+        state, generation = word & 15, word >> 16
+        if state not in (VALID, RETIRED):
+            return None
+        stable = (generation << 16).to_bytes(8, "little")
+        checked = at.to_bytes(8, "little") + stable + self.raw[at + 8 : at + 60]
+        assert crc32c(checked, self.seed) == self.u32(at + 60)
+        digest = self.raw[at + 8 : at + 28]
+        unit_bytes, units, sections, algorithm, part, parts = struct.unpack_from("<IHBBBB", self.raw, at + 28)
+        slot, table_crc, epoch = struct.unpack_from("<III", self.raw, at + 40)
+        assert (algorithm, part, parts, epoch) == (1, 0, 1, self.epoch & 0xFFFFFFFF)
+        count, stride, per_slot = units * sections, up(unit_bytes, 64), (self.slot_bytes - 8) // 8
+        k = max(-(-count * stride // self.chunk_bytes), -(-count // per_slot), 1)
+        chunks, crcs = [], []
+        crc = crc32c(generation.to_bytes(8, "little"), self.seed)
+        for _ in range(k):
+            place = self.place(domain, "tables") + self.slot_bytes * slot
+            held = self.u64(self.place(domain, "words") + 8 * slot)
+            assert held == header | (generation & (1 << 34) - 1) << 28 | 1 << 62
+            crc = crc32c(self.raw[place : place + self.slot_bytes], crc)
+            chunk, slot = struct.unpack_from("<II", self.raw, place)
+            chunks.append(chunk)
+            crcs += struct.unpack_from(f"<{per_slot}Q", self.raw, place + 8)
+        assert crc == table_crc
+        return Stored(
+            state, digest, sections, list(self.units(digest, generation, (count, unit_bytes, stride), chunks, crcs))
+        )
+
+    def units(
+        self, digest: bytes, generation: int, shape: tuple[int, int, int], chunks: list[int], crcs: list[int]
+    ) -> Iterator[bytes]:
+        count, unit_bytes, stride = shape
+        for i in range(count):
+            data, offset = b"", i * stride
+            while len(data) < unit_bytes:
+                within = offset % self.chunk_bytes
+                part = min(unit_bytes - len(data), self.chunk_bytes - within)
+                at = self.pool_at + chunks[offset // self.chunk_bytes] * self.chunk_bytes + within
+                data += self.raw[at : at + part]
+                offset += part
+            seed = crc32c(digest + generation.to_bytes(8, "little") + i.to_bytes(8, "little"), self.seed)
+            assert crc32c(data, seed) == crcs[i]
+            yield data
+
+
+def test_a_reader_written_from_the_page_agrees_on_every_object(medium: Path, content: Content) -> None:
+    rng = random.Random(7)
+    Region.format(medium, size=16 << 20, chunk_bytes=64 << 10, domains=2, uuid=str(uuid.UUID(int=5)), epoch=3)
+    expected, live = {}, set()
+    with Region.attach(medium, domain=0) as one, Region.attach(medium, domain=1) as two:
+        spaces = [one.namespace(FINGERPRINT), two.namespace(FINGERPRINT)]
+        for i in range(60):
+            key = b"k%d" % i * rng.randrange(1, 20)
+            units = rng.choice([1, 2, 7, 40])
+            unit_bytes = rng.choice([1, 64, 100, 1000]) if units > 2 else rng.choice([100, 9000, 70_000])
+            data = content(key, units * unit_bytes)
+            assert spaces[i % 2].put(key, data, units=units)
+            expected[key] = [data[u * unit_bytes : (u + 1) * unit_bytes] for u in range(units)]
+            live.add(key)
+        for i, key in enumerate(list(expected)):
+            if i % 5 == 0:
+                assert spaces[0].evict([key]) + spaces[1].evict([key]) == 1
+                live.discard(key)
+    reader = Reader(medium.read_bytes())
+    for key, units in expected.items():
+        (found,) = reader.find(key)
+        assert found.units == units
+        assert (found.state == VALID) == (key in live)
+    assert sum(1 for _ in reader.objects()) == len(expected)
