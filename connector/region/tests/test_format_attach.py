@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -103,19 +104,52 @@ def test_a_newer_region_is_refused_and_not_replaced(medium: Path) -> None:
     assert kind_of(lambda: Region.format(medium, replaces=1)) == "newer"
 
 
-def test_a_half_finished_format_is_said_and_can_be_resumed(medium: Path) -> None:
-    Region.format(medium, size=32 * MIB, uuid=UUID, epoch=3)
-    script = "import sys, struct\nfrom hymcache.region import Region\n"
-    assert script
-    raw = bytearray(medium.read_bytes()[:256])
-    raw[12] = 1
-    raw[252:] = crc32c(bytes(raw[:252])).to_bytes(4, "little")
+def poke(medium: Path, at: int, data: bytes) -> None:
     with medium.open("r+b") as file:
-        file.write(raw)
+        file.seek(at)
+        file.write(data)
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_half_finished_format_is_said_and_can_be_resumed(medium: Path, sealed: bool) -> None:
+    Region.format(medium, size=32 * MIB, uuid=UUID, epoch=3)
+    poke(medium, 12, b"\1")
+    if sealed:
+        poke(medium, 252, crc32c(medium.read_bytes()[:252]).to_bytes(4, "little"))
     assert kind_of(lambda: Region.attach(medium)) == "formatting"
     assert kind_of(lambda: Region.format(medium)) == "exists"
     assert Region.format(medium, uuid=UUID, epoch=3).epoch == 3
     Region.attach(medium, epoch=3).close()
+
+
+def test_a_format_that_died_at_its_first_store_is_begun_again(medium: Path) -> None:
+    medium.write_bytes(bytes(32 * MIB))
+    poke(medium, 0, b"HYMCACHE" + bytes(4) + b"\1")
+    assert kind_of(lambda: Region.attach(medium)) == "formatting"
+    assert Region.format(medium).epoch == 1
+
+
+def test_whoever_looks_during_a_format_finds_it_under_way(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB)
+    seen: set[str] = set()
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            try:
+                Region.attach(medium, read_only=True, populate=False).close()
+            except RegionError as error:
+                seen.add(error.kind)
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for epoch in range(1, 30):
+        Region.format(medium, replaces=epoch)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert seen <= {"formatting"}
 
 
 def crc32c(data: bytes) -> int:

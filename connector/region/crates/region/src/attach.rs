@@ -11,7 +11,7 @@ use crate::os::lock::{Hold, Locks};
 use crate::os::map::Mapping;
 use crate::os::{clock, host, sigbus};
 use crate::region::Live;
-use crate::superblock::{BYTES, Progress, Superblock, uuid_text};
+use crate::superblock::{BYTES, Superblock, uuid_text};
 use crate::words::{HeaderWord, State};
 use hymcache_copy::Choice;
 use std::path::PathBuf;
@@ -92,13 +92,20 @@ fn superblock(
     medium: &Medium,
     options: &AttachOptions,
 ) -> Result<(Superblock, Layout)> {
-    let bytes = load_superblock(mapped);
-    let (superblock, layout) = Superblock::decode(&medium.name, &bytes, medium.bytes)?;
-    let fail = |kind, what: String| Err(RegionError::new(kind, format!("{}: {what}", medium.name)));
-    if superblock.progress == Progress::Formatting {
-        let what = "a format is under way or died half-way; wait for it, or format again";
-        return fail(ErrorKind::Formatting, what.into());
+    let decode = || Superblock::decode(&medium.name, &load_superblock(mapped), medium.bytes);
+    // A format that began between two loads looks torn once; what is torn stays so.
+    let is_torn =
+        |result: &Result<_>| matches!(result, Err(error) if error.kind == ErrorKind::Torn);
+    let mut found = decode();
+    for _ in 0..3 {
+        if !is_torn(&found) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        found = decode();
     }
+    let (superblock, layout) = found?;
+    let fail = |kind, what: String| Err(RegionError::new(kind, format!("{}: {what}", medium.name)));
     let identity = &superblock.identity;
     if let Some(uuid) = options.uuid.filter(|uuid| *uuid != identity.uuid) {
         let (expected, found) = (uuid_text(&uuid), uuid_text(&identity.uuid));

@@ -12,7 +12,7 @@ use crate::os::lock::{Hold, Locks};
 use crate::os::map::Mapping;
 use crate::os::{clock, host, sigbus};
 use crate::plan::plan;
-use crate::superblock::{BYTES, MAGIC, Progress, Superblock, uuid_text};
+use crate::superblock::{BYTES, MAGIC, Progress, STATE_WORD_AT, Superblock, uuid_text};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
@@ -124,12 +124,9 @@ fn judge_old(medium: &Medium, options: &FormatOptions, uuid: &[u8; 16]) -> Resul
     let mut epoch = [0; 8];
     epoch.copy_from_slice(&bytes[56..64]);
     let epoch = u64::from_le_bytes(epoch);
-    let resumed = old.as_ref().is_some_and(|old| {
-        old.progress == Progress::Formatting
-            && &old.identity.uuid == uuid
-            && options.epoch == Some(epoch)
-    });
-    if resumed {
+    let unfinished =
+        u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]) != Progress::Ready as u32;
+    if unfinished && (epoch == 0 || bytes[40..56] == uuid[..] && options.epoch == Some(epoch)) {
         return Ok(epoch); // the same format, which died half-way
     }
     if options.replaces == Some(epoch) {
@@ -217,20 +214,31 @@ fn zero(mapped: &Mapped, at: u64, len: u64) {
     mapped.store_fence(Step::Rare);
 }
 
-/// Stores a superblock so that no mixture of old and new ever verifies: the checksum's line first as zeros.
+/// Stores a superblock. Until its last store, which is the state's, whoever looks finds a format under way: first the
+/// state says so, and while it does a checksum that does not hold means the same.
 fn store_superblock(mapped: &Mapped, bytes: &[u8; BYTES]) {
-    let last = BYTES as u64 - 8;
-    let store = |at: u64, value: u64| {
-        mapped.store(at, value);
-        mapped.flush(at, 8, Step::Rare);
+    let word = |at: u64| {
+        let mut value = [0; 8];
+        value.copy_from_slice(&bytes[at as usize..at as usize + 8]);
+        u64::from_le_bytes(value)
+    };
+    let store_state = |progress: u64| {
+        mapped.store(
+            STATE_WORD_AT,
+            word(STATE_WORD_AT) & 0xFFFF_FFFF | progress << 32,
+        );
+        mapped.flush(0, BYTES as u64, Step::Rare);
         mapped.store_fence(Step::Rare);
     };
-    store(last, 0);
-    for (i, word) in bytes.chunks_exact(8).enumerate() {
-        let mut value = [0; 8];
-        value.copy_from_slice(word);
-        mapped.store(8 * i as u64, u64::from_le_bytes(value));
+    mapped.store(0, word(0));
+    store_state(Progress::Formatting as u64);
+    for at in (0..BYTES as u64)
+        .step_by(8)
+        .filter(|&at| at != STATE_WORD_AT)
+    {
+        mapped.store(at, word(at));
     }
     mapped.flush(0, BYTES as u64, Step::Rare);
     mapped.store_fence(Step::Rare);
+    store_state(word(STATE_WORD_AT) >> 32);
 }

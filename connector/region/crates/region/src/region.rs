@@ -14,7 +14,7 @@ use crate::os::lock::{Hold, Locks};
 use crate::os::sigbus;
 use crate::read::Units;
 use crate::stats::{Event, Miss, Refusal};
-use crate::superblock::{EPOCH_AT, Progress, Superblock};
+use crate::superblock::{EPOCH_AT, Superblock};
 use crate::write::Shape;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -289,8 +289,7 @@ impl Live {
         let bytes = load_superblock(&self.core.mem);
         let current =
             Superblock::decode("", &bytes, self.medium.bytes).is_ok_and(|(superblock, _)| {
-                superblock.progress == Progress::Ready
-                    && superblock.identity.epoch == self.core.identity.epoch
+                superblock.identity.epoch == self.core.identity.epoch
                     && superblock.identity.uuid == self.core.identity.uuid
             });
         if !current {

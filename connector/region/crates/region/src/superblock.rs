@@ -34,6 +34,8 @@ pub const VERSION: u32 = 0;
 pub const INCOMPAT_DRAFT: u64 = 1;
 const INCOMPAT_KNOWN: u64 = INCOMPAT_DRAFT;
 const CRC_AT: usize = BYTES - 4;
+/// Place of the word whose upper half is the state.
+pub const STATE_WORD_AT: u64 = 8;
 /// Place of the epoch: one word, so that a request can see a new format by one load.
 pub const EPOCH_AT: u64 = 56;
 
@@ -118,7 +120,7 @@ impl Superblock {
     /// Reads the bytes of `target`, of which `medium_bytes` exist. Safe on hostile bytes.
     ///
     /// # Errors
-    /// What the bytes are instead of a region that this version can attach.
+    /// What the bytes are instead of a region that this version can attach; a format under way is one of those.
     pub fn decode(target: &str, bytes: &[u8; BYTES], medium_bytes: u64) -> Result<(Self, Layout)> {
         let fail = |kind, what: String| Err(RegionError::new(kind, format!("{target}: {what}")));
         let fields = Fields(bytes);
@@ -148,7 +150,12 @@ impl Superblock {
                 ),
             );
         }
-        if crc(&bytes[..CRC_AT]) != fields.u32(CRC_AT) {
+        let sound = crc(&bytes[..CRC_AT]) == fields.u32(CRC_AT);
+        if fields.u32(12) != Progress::Ready as u32 {
+            let what = "a format is under way or died half-way; wait for it, or format again";
+            return fail(ErrorKind::Formatting, what.into());
+        }
+        if !sound {
             return fail(
                 ErrorKind::Torn,
                 "the superblock's checksum does not hold; it is damaged or half-written, format it again".into(),
@@ -159,10 +166,6 @@ impl Superblock {
 
     fn checked(target: &str, fields: &Fields, medium_bytes: u64) -> Result<(Self, Layout)> {
         let (geometry, identity) = (geometry(fields), identity(fields));
-        let progress = match fields.u32(12) {
-            1 => Progress::Formatting,
-            _ => Progress::Ready,
-        };
         if geometry.bytes > medium_bytes {
             return Err(RegionError::new(
                 ErrorKind::Truncated,
@@ -185,7 +188,7 @@ impl Superblock {
         let superblock = Self {
             identity,
             geometry,
-            progress,
+            progress: Progress::Ready,
         };
         Ok((superblock, layout))
     }
