@@ -59,6 +59,7 @@ def configuration(image: str, mounts: tuple[Mount, ...]) -> dict[str, Any]:
     }
 
 
+RUN_FILES = ("kind.yaml", "values.yaml", "discovery.json")
 NODE_CHANGES = (
     'ENTRYPOINT ["/usr/local/bin/entrypoint","/sbin/init"]',
     "ENV container=docker",
@@ -116,7 +117,7 @@ def down() -> None:
         with step(f"removing the cluster {CLUSTER}"):
             containers.remove(nodes_left)
     containers.remove_network()
-    for path in (APPLIANCE, KUBECONFIG, RUN / "kind.yaml"):
+    for path in (APPLIANCE, KUBECONFIG, *(RUN / name for name in RUN_FILES)):
         if path.is_dir():
             shutil.rmtree(path)
         else:
