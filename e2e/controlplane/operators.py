@@ -58,13 +58,14 @@ class Operator:
         settings: Mapping[str, str] | None = None,
         program: list[str] | None = None,
         name: str = "operator",
+        env: Mapping[str, str] | None = None,
     ) -> None:
         token = plane.token(ACCOUNTS.namespace, ACCOUNTS.operator)
         kubeconfig = plane.kubeconfig(f"{lease}-{name}", token)
-        options = {**QUICK, "kubeconfig": str(kubeconfig), "lease-name": lease, "identity": name, **(settings or {})}
+        options = {**QUICK, "kubeconfig": str(kubeconfig), "lease-name": lease, "identity": lease, **(settings or {})}
         argv = program or [str(Path(sys.executable).parent / "hymcache-operator")]
         argv = [*argv, *(f"--{key}={value}" for key, value in options.items())]
-        self.process = Process(name, argv, folder / f"{name}.log")
+        self.process = Process(name, argv, folder / f"{name}.log", dict(env or {}))
 
     def start(self) -> None:
         """Start it, or start it again."""

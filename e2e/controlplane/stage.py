@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -66,8 +66,14 @@ class Stage:
         self._stack.callback(actor.stop)
         return actor
 
-    def start_operator(self, program: list[str] | None = None, name: str = "operator", **settings: str) -> Operator:
-        """One more operator for the same Lease."""
+    def start_operator(
+        self,
+        program: list[str] | None = None,
+        name: str = "operator",
+        env: Mapping[str, str] | None = None,
+        **settings: str,
+    ) -> Operator:
+        """One more operator for the same Lease. They count as one pod's processes unless `identity` says otherwise."""
         found = Operator(
             self.plane,
             self.folder,
@@ -75,6 +81,7 @@ class Stage:
             settings={key.replace("_", "-"): value for key, value in settings.items()},
             program=program,
             name=name,
+            env=env,
         )
         self._stack.callback(found.process.stop)
         found.start()

@@ -35,20 +35,16 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.version_option(package_name="hymcache-operator")
 @click.option("--kubeconfig", type=click.Path(exists=True), help="File; without it the pod's service account is used.")
 @_options
-def main(kubeconfig: str | None, **values: Any) -> None:
+@click.pass_obj
+def main(after_write: Callable[[str], None] | None, /, kubeconfig: str | None, **values: Any) -> None:
     """Compose CXL memory regions for resource claims. Every option can be set as HYMCACHE_OPERATOR_<NAME>."""
     try:
         settings = Settings(**values)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    sys.exit(run(settings, kubeconfig))
-
-
-def run(settings: Settings, kubeconfig: str | None, after_write: Callable[[str], None] = lambda _: None) -> int:
-    """Run one operator until it stops; returns the exit status."""
     log.configure(settings.log_level, settings.log_format)
     try:
-        return asyncio.run(_run(settings, kubeconfig, after_write))
+        sys.exit(asyncio.run(_run(settings, kubeconfig, after_write or (lambda _: None))))
     except ConnectError as error:
         raise click.ClickException(str(error)) from error
 

@@ -67,6 +67,6 @@ class Resync:
     def _take(self, kind: Kind, items: list[Object], version: str) -> int:
         named = [{"apiVersion": kind.api_version, "kind": kind.name, **item} for item in items]
         keys, repaired = self._store.relist(kind, named, int(version))
-        for key in keys:
-            self._wake(key, 0.0)
+        for key, delay in keys.items():
+            self._wake(key, delay)
         return repaired

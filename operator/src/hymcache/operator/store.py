@@ -26,6 +26,13 @@ from hymcache.operator.clients.kinds import (
 )
 from hymcache.operator.workqueue import Key
 
+Woken = dict[Key, float]
+"""What to reconcile, and in how many seconds at the latest."""
+
+COUNTERS = frozenset({"usedBytes", "hits", "misses", "heartbeat"})
+COUNTERS_SECONDS = 10.0
+"""Pause before a region is looked at because only its counters moved."""
+
 
 @dataclass(frozen=True)
 class Pod:
@@ -146,26 +153,26 @@ class Store:
         return [region for region in self.all(REGION) if region["spec"].get("blade") == blade]
 
     # --- filling -----------------------------------------------------------------------------------------------------
-    def observe(self, kind: Kind, body: Object, *, gone: bool = False) -> set[Key]:
+    def observe(self, kind: Kind, body: Object, *, gone: bool = False) -> Woken:
         """Take an object in, or out; returns what is to be reconciled for it. A version older than known is ignored."""
         name, version = name_of(kind, body), version_of(body)
         known = self._versions.get((kind, name), -1)
         if version and version < known:
-            return set()
+            return {}
         before = self.objects[kind].get(name)
         after = None if gone else self._extract(kind, body)
         self._versions[kind, name] = version  # of what is gone too, or a list that began earlier would bring it back
         if before == after:
-            return set()
+            return {}
         self._put(kind, name, before, after)
         return self._woken(kind, name, before, after)
 
-    def relist(self, kind: Kind, items: list[Object], version: int) -> tuple[set[Key], int]:
+    def relist(self, kind: Kind, items: list[Object], version: int) -> tuple[Woken, int]:
         """Repair a kind from a full list that is complete at `version`.
 
         Returns what is to be reconciled, and how many objects the watch had missed or kept too long.
         """
-        woken: set[Key] = set()
+        woken: Woken = {}
         repaired = 0
         names = set()
         for item in items:
@@ -173,7 +180,7 @@ class Store:
             known = self._versions.get((kind, name_of(kind, item)), -1)
             keys = self.observe(kind, item)
             repaired += bool(keys) and version_of(item) > known
-            woken |= keys
+            woken.update(keys)
         for known_kind, name in list(self._versions):
             if known_kind is not kind or name in names or self._versions[kind, name] > version:
                 continue
@@ -181,7 +188,7 @@ class Store:
             if name in self.objects[kind]:
                 before = self.objects[kind].get(name)
                 self._put(kind, name, before, None)
-                woken |= self._woken(kind, name, before, None)
+                woken.update(self._woken(kind, name, before, None))
                 repaired += 1
         self.synced.add(kind)
         return woken, repaired
@@ -219,23 +226,33 @@ class Store:
         else:
             self.objects[kind][name] = after
 
-    def _woken(self, kind: Kind, name: str, before: Any, after: Any) -> set[Key]:
-        """Which reconciles may come to another result now."""
+    def _woken(self, kind: Kind, name: str, before: Any, after: Any) -> Woken:
+        """Which reconciles may come to another result now, and how soon they need to."""
         states = [state for state in (before, after) if state is not None]
+        if kind is REGION:
+            blades = {Key("blade", state["spec"]["blade"]) for state in states if state["spec"].get("blade")}
+            delay = (
+                COUNTERS_SECONDS if before and after and _without_counters(before) == _without_counters(after) else 0.0
+            )
+            return dict.fromkeys({Key("region", name), *blades}, delay)
+        return dict.fromkeys(self._woken_at_once(kind, name, states, before, after), 0.0)
+
+    def _woken_at_once(self, kind: Kind, name: str, states: list[Any], before: Any, after: Any) -> set[Key]:
         if kind is CLAIM:
             shares = {share for state in states for share in shares_of(state)}
             return {Key("claim", name), *(Key("region", f"r-{share}") for share in shares)}
         if kind is POD:
             return self._woken_by_pod(states, placed=bool(after and after.node and not (before and before.node)))
-        if kind is REGION:
-            blades = {Key("blade", state["spec"]["blade"]) for state in states if state["spec"].get("blade")}
-            return {Key("region", name), *blades}
         if kind is SLICE:
             return {Key("blade", state["spec"]["pool"]["name"]) for state in states}
         if kind in (NODE, CXLNODE):
-            on_it = {Key("region", r["metadata"]["name"]) for r in self.all(REGION) if _uses(r, name)}
-            return {Key("node", name), *on_it}
-        return {Key("fabric" if kind is FABRIC else "blade", name)}
+            same_host = before and after and _host_of(kind, before) == _host_of(kind, after)
+            regions = [] if same_host else [r for r in self.all(REGION) if _uses(r, name)]
+            return {Key("node", name), *(Key("region", r["metadata"]["name"]) for r in regions)}
+        if kind is FABRIC:
+            # Not for the status: the fabric's own reconcile writes it at every poll.
+            return set() if before and after and _asked(before) == _asked(after) else {Key("fabric", name)}
+        return {Key("blade", name)}
 
     def _woken_by_pod(self, pods: list[Pod], *, placed: bool) -> set[Key]:
         """`placed`: the pod has just got its node, which is when the scheduler's double count of its claims ends."""
@@ -249,6 +266,28 @@ class Store:
             if placed:
                 woken |= {Key("touch", result["pool"]) for result in results_of(body)}
         return woken
+
+
+def _host_of(kind: Kind, body: Object) -> tuple[Any, ...]:
+    """What tells one life of a host from another; the heartbeat does not."""
+    if kind is NODE:
+        return body["metadata"]["uid"], body["systemUUID"], body["bootID"], body["metadata"]["labels"]
+    return body["metadata"]["uid"], (body.get("status") or {}).get("bootID")
+
+
+def _asked(body: Object) -> tuple[Any, ...]:
+    """What a user has asked for; the status is not in it."""
+    meta = body["metadata"]
+    return meta["uid"], meta.get("generation"), meta.get("deletionTimestamp")
+
+
+def _without_counters(region: Object) -> Object:
+    """A region without what every heartbeat of a plugin changes."""
+    status = region.get("status") or {}
+    hosts = [{k: v for k, v in host.items() if k not in COUNTERS} for host in status.get("hosts") or []]
+    kept = {k: v for k, v in status.items() if k not in {"usedBytes", "used", "hitRate", "hosts"}}
+    meta = {k: v for k, v in region["metadata"].items() if k not in {"resourceVersion", "managedFields"}}
+    return {"metadata": meta, "spec": region["spec"], "status": {**kept, "hosts": hosts}}
 
 
 def _uses(region: Object, node: str) -> bool:

@@ -35,8 +35,8 @@ def _watch(found: kopf.OperatorRegistry, kind: Kind, store: Store, wake: Wake) -
     @kopf.on.event(kind.group, kind.version, kind.plural, registry=found, id=f"watch-{kind.plural}")
     async def _event(event: Any, **_: Any) -> None:
         body = {"apiVersion": kind.api_version, "kind": kind.name, **event["object"]}
-        for key in store.observe(kind, body, gone=event["type"] == "DELETED"):
-            wake(key, 0.0)
+        for key, delay in store.observe(kind, body, gone=event["type"] == "DELETED").items():
+            wake(key, delay)
 
 
 def operator_settings(settings: Settings) -> kopf.OperatorSettings:

@@ -56,6 +56,8 @@ class Memory:
     touched: dict[str, float] = field(default_factory=dict)
     orphans: dict[str, float] = field(default_factory=dict)
     """When a region on the fabric that nobody knows was first seen."""
+    unusable_fabrics: set[str] = field(default_factory=set)
+    """CXLFabrics whose spec or Secret cannot be used."""
     gone_blades: dict[str, int] = field(default_factory=dict)
     locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     """Per blade: adoption and eviction of retained regions exclude one another."""

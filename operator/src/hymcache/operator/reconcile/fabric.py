@@ -48,8 +48,10 @@ async def reconcile(ctx: Context, name: str) -> float | None:
             spec = CXLFabric.read(live).spec
             session = await _session(ctx, live, spec)
         except (ValidationError, SecretError) as error:
+            ctx.memory.unusable_fabrics.add(name)
             await _report(ctx, live, None, str(error))
             return 30.0
+        ctx.memory.unusable_fabrics.discard(name)
         try:
             changed = await session.refresh()
         except FabricError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from hymcache.crds.names import LABEL_BLADE_PREFIX, LABEL_CABLED, blade_label
-from hymcache.operator.clients.kinds import CXLNODE, NODE, Object
+from hymcache.operator.clients.kinds import BLADE, CXLNODE, FABRIC, NODE, Object
 from hymcache.operator.log import about
 from hymcache.operator.reconcile.context import Context, Heartbeat
 from hymcache.operator.workqueue import Key
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 async def reconcile(ctx: Context, name: str) -> float | None:
     """Labels and CXLNode of one node; returns when its heartbeat would be stale."""
     with about(node=name):
-        if not ctx.store.complete:
-            return 0.5
         _listen(ctx, name)
+        if not ctx.store.complete or not _fabrics_read(ctx):
+            return 0.5
         if ctx.store.get(NODE, name) is None and await ctx.api.get(NODE, name) is None:
             await _gone(ctx, name)
             return None
@@ -35,6 +35,13 @@ async def reconcile(ctx: Context, name: str) -> float | None:
         troubles = [until for (node, _), until in ctx.memory.link_trouble.items() if node == name]
         waits = [left + 0.5 if left > 0 else limit, *(max(0.5, t - ctx.clock.monotonic()) for t in troubles)]
         return min(waits)
+
+
+def _fabrics_read(ctx: Context) -> bool:
+    """Every fabric was read, or could not be: before that no label can be judged."""
+    names = {body["metadata"]["name"] for body in ctx.store.all(FABRIC)} - ctx.memory.unusable_fabrics
+    sessions = [ctx.sessions.get(name) for name in names]
+    return all(s is not None and (s.inventory is not None or s.error is not None) for s in sessions)
 
 
 def _listen(ctx: Context, name: str) -> None:
@@ -51,14 +58,15 @@ def desired_labels(ctx: Context, name: str) -> set[str]:
     """Keys of the blade labels that the node should have; those of blades that cannot be judged now stay."""
     body = ctx.store.get(NODE, name)
     present = {key for key in body["metadata"]["labels"] if key.startswith(LABEL_BLADE_PREFIX)} if body else set()
-    wanted, judged = set(), set()
-    for session in ctx.sessions.all():
-        for blade in session.blades():
-            judged.add(blade_label(blade.name))
-            if ctx.cabled(name, blade):
-                wanted.add(blade_label(blade.name))
-    unread = any(session.inventory is None for session in ctx.sessions.all())
-    return wanted | {key for key in present if key not in judged and unread}
+    wanted = {
+        blade_label(blade.name)
+        for session in ctx.sessions.all()
+        for blade in session.blades()
+        if ctx.cabled(name, blade)
+    }
+    read = {session.fabric for session in ctx.sessions.all() if session.inventory is not None}
+    of_unread = {blade_label(b["metadata"]["name"]) for b in ctx.store.all(BLADE) if b["spec"]["fabric"] not in read}
+    return wanted | (present & of_unread)
 
 
 async def _label(ctx: Context, name: str) -> None:
