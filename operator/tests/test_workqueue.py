@@ -1,0 +1,167 @@
+"""Keys: merged, one at a time, later and later while they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hymcache.operator.workqueue import Key, WorkQueue
+
+A, B = Key("region", "a"), Key("region", "b")
+
+
+class StaleError(Exception):
+    pass
+
+
+class FatalError(Exception):
+    pass
+
+
+def run(
+    reconcile: Callable[[Key], Awaitable[float | None]],
+    scenario: Callable[[WorkQueue], Awaitable[None]],
+    *,
+    workers: int = 4,
+) -> None:
+    async def main() -> None:
+        queue = WorkQueue(
+            reconcile,
+            workers=workers,
+            retry_seconds=0.02,
+            retry_max_seconds=0.1,
+            fatal=(FatalError,),
+            stale=(StaleError,),
+        )
+        task = asyncio.create_task(queue.run())
+        try:
+            await asyncio.wait_for(scenario(queue), 5)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_many_wakes_of_one_key_are_one_run() -> None:
+    runs: list[Key] = []
+
+    async def reconcile(key: Key) -> None:
+        runs.append(key)
+
+    async def scenario(queue: WorkQueue) -> None:
+        for _ in range(100):
+            queue.wake(A)
+        await asyncio.sleep(0.05)
+
+    run(reconcile, scenario)
+    assert runs == [A]
+
+
+def test_a_key_woken_while_it_is_worked_on_runs_once_more_and_never_twice_at_a_time() -> None:
+    inside, most, runs = 0, 0, 0
+
+    async def reconcile(_: Key) -> None:
+        nonlocal inside, most, runs
+        inside += 1
+        most, runs = max(most, inside), runs + 1
+        await asyncio.sleep(0.02)
+        inside -= 1
+
+    async def scenario(queue: WorkQueue) -> None:
+        queue.wake(A)
+        await asyncio.sleep(0.01)
+        for _ in range(5):
+            queue.wake(A)
+        await asyncio.sleep(0.1)
+
+    run(reconcile, scenario)
+    assert (most, runs) == (1, 2)
+
+
+def test_other_keys_go_on_beside_a_slow_one_up_to_the_number_of_workers() -> None:
+    done: list[Key] = []
+
+    async def reconcile(key: Key) -> None:
+        await asyncio.sleep(1.0 if key == A else 0.0)
+        done.append(key)
+
+    async def scenario(queue: WorkQueue) -> None:
+        queue.wake(A)
+        for number in range(10):
+            queue.wake(Key("region", str(number)))
+        await asyncio.sleep(0.1)
+
+    run(reconcile, scenario, workers=2)
+    assert len(done) == 10
+    assert A not in done
+
+
+def test_a_failing_key_is_tried_again_later_and_later_and_others_are_not_held_up() -> None:
+    moments: list[float] = []
+
+    async def reconcile(key: Key) -> None:
+        if key == A:
+            moments.append(asyncio.get_running_loop().time())
+            raise RuntimeError("no")
+
+    async def scenario(queue: WorkQueue) -> None:
+        queue.wake(A)
+        await asyncio.sleep(0.4)
+
+    run(reconcile, scenario)
+    gaps = [after - before for before, after in itertools.pairwise(moments)]
+    assert gaps[0] < gaps[1] < gaps[2]
+    assert max(gaps) < 0.25
+
+
+def test_a_stale_reading_is_tried_again_at_once_and_is_no_failure() -> None:
+    runs = 0
+
+    async def reconcile(_: Key) -> None:
+        nonlocal runs
+        runs += 1
+        if runs < 4:
+            raise StaleError
+
+    async def scenario(queue: WorkQueue) -> None:
+        queue.wake(A)
+        await asyncio.sleep(0.4)
+
+    run(reconcile, scenario)
+    assert runs == 4
+
+
+def test_a_reconcile_says_when_it_wants_to_run_again_and_an_earlier_wake_wins() -> None:
+    moments: list[float] = []
+
+    async def reconcile(_: Key) -> float:
+        moments.append(asyncio.get_running_loop().time())
+        return 10.0
+
+    async def scenario(queue: WorkQueue) -> None:
+        queue.wake(A)
+        await asyncio.sleep(0.02)
+        queue.wake(A, 0.05)
+        queue.wake(A, 5.0)
+        await asyncio.sleep(0.2)
+
+    run(reconcile, scenario)
+    assert len(moments) == 2
+    assert 0.03 < moments[1] - moments[0] < 0.15
+
+
+def test_a_fatal_error_ends_the_queue() -> None:
+    async def reconcile(_: Key) -> None:
+        raise FatalError
+
+    async def main() -> None:
+        queue = WorkQueue(reconcile, workers=1, retry_seconds=1, retry_max_seconds=1, fatal=(FatalError,))
+        queue.wake(B)
+        await asyncio.wait_for(queue.run(), 1)
+
+    with pytest.raises(ExceptionGroup) as group:
+        asyncio.run(main())
+    assert group.group_contains(FatalError)
