@@ -94,6 +94,8 @@ class World:
     boots: dict[str, str] = field(default_factory=dict)
     unreachable: set[str] = field(default_factory=set)
     """Nodes whose attach fails."""
+    lying: set[str] = field(default_factory=set)
+    """Nodes whose attach is done and called a failure."""
     resting: set[str] = field(default_factory=set)
     """Nodes whose failed attach is not tried again yet."""
     given_up: set[str] = field(default_factory=set)
@@ -152,7 +154,7 @@ class World:
         """Plan and carry out one step."""
         view = self.view()
         step = plan(view, SETTINGS)
-        self._act(view, step, halfway)
+        self.act(view, step, halfway=halfway)
         return step
 
     def settle(self, most: int = 60) -> steps.Step:
@@ -165,7 +167,8 @@ class World:
                 return step
         raise AssertionError(f"not settled after {most} steps; the last was {step}")
 
-    def _act(self, view: View, step: steps.Step, halfway: bool) -> None:
+    def act(self, view: View, step: steps.Step, *, halfway: bool = False) -> None:
+        """The effect of a step."""
         match step:
             case steps.Prepare():
                 assert self.facts is not None or self.spec.uuid
@@ -220,7 +223,9 @@ class World:
         entries: dict[str, Attachment] = {}
         epoch = self.spec.epoch
         for node in nodes:
-            if node in self.unreachable:
+            if node in self.lying:
+                self.fabric = replace(self.fabric, hosts=self.fabric.hosts | {self.key(node)})
+            if node in self.unreachable | self.lying:
                 self.resting.add(node)
                 entries[node] = Attachment(node=node, phase=AttachmentPhase.FAILED, epoch=epoch, message="down")
                 continue

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane import CLAIM, EVENT, POD, wait
+from controlplane import workloads as w
 from controlplane.operators import FABRIC, REGION
 from controlplane.stage import Stage
 from controlplane.waiting import holds
@@ -181,3 +182,18 @@ def test_parameters_in_any_order_of_keys_do_not_stop_a_claim(stage: Stage) -> No
     stage.pod("p1", "kv")
     stage.wait_bound("p1")
     assert stage.region("kv")["spec"]["domains"] == 2
+
+
+def test_a_claim_whose_status_nobody_can_patch_is_told_by_an_event(stage: Stage) -> None:
+    """Kubernetes compares opaque parameters byte by byte, and loses blanks between JSON tokens on the way."""
+    stage.build(nodes=("n1",))
+    stage.start_operator()
+    stage.add_fabrics()
+    stage.wait_published()
+    body = w.claim("kv", "4Gi", namespace=stage.namespace)
+    config = {"apiVersion": "hymcache.io/v1alpha1", "kind": "RegionConfig"}
+    body["spec"]["devices"]["config"] = [{"opaque": {"driver": "hymcache.io", "parameters": config}}]
+    stage.api._resource(CLAIM).create(body=body, namespace=stage.namespace)  # the client's JSON has blanks
+    stage.pod("p1", "kv")
+    event = wait("the event", lambda: stage.events("ClaimUnwritable"), seconds=40)[0]
+    assert "make the claim anew with kubectl" in event["note"]

@@ -234,7 +234,8 @@ class Store:
             delay = (
                 COUNTERS_SECONDS if before and after and _without_counters(before) == _without_counters(after) else 0.0
             )
-            return dict.fromkeys({Key("region", name), *blades}, delay)
+            taken = {Key("region", s["spec"]["adoptedFrom"]) for s in states if s["spec"].get("adoptedFrom")}
+            return dict.fromkeys({Key("region", name), *blades, *taken}, delay)
         return dict.fromkeys(self._woken_at_once(kind, name, states, before, after), 0.0)
 
     def _woken_at_once(self, kind: Kind, name: str, states: list[Any], before: Any, after: Any) -> set[Key]:

@@ -14,12 +14,15 @@ from hymcache.operator.log import about, note
 from hymcache.operator.reconcile.claim_status import has, set_condition
 from hymcache.operator.reconcile.context import Context
 from hymcache.operator.reconcile.region import body
+from hymcache.operator.reconcile.region.hosts import OFF
 from hymcache.operator.reconcile.region.observe import heir_of
 from hymcache.operator.reconcile.region.status import COMPOSED, EVICTED
 from hymcache.operator.store import results_of
 from hymcache.operator.workqueue import Key
 
 log = logging.getLogger(__name__)
+
+ADOPTION_SECONDS = 0.5
 
 
 async def reconcile(ctx: Context, name: str) -> float | None:
@@ -64,6 +67,10 @@ async def _serve(ctx: Context, claim: Object, result: Object) -> float | None:
         if await ctx.api.get(REGION, name) is not None:
             return None
         old = await _retained(ctx, claim, spec.blade, spec.bytes)
+        if old is not None and not _left(old):
+            if body.age_seconds(claim, ctx.clock.utc()) < ctx.settings.compose_budget_seconds:
+                return ADOPTION_SECONDS  # a host of its last allocation has not let go yet
+            old = None
         if old is not None:
             spec = body.adopting(spec, old)
             log.info("adopts the bytes of region %s", old.metadata.name)
@@ -71,6 +78,12 @@ async def _serve(ctx: Context, claim: Object, result: Object) -> float | None:
     log.info("region made for %d bytes on blade %s", spec.bytes, spec.blade)
     ctx.wake(Key("region", name), 0.0)
     return None
+
+
+def _left(region: CXLRegion) -> bool:
+    """No host is attached any more: the hosts of the new allocation begin from nothing."""
+    status = region.status
+    return status is not None and all(a.phase in OFF for a in status.attachments)
 
 
 async def _refuse(ctx: Context, claim: Object, share: str, message: str) -> float | None:

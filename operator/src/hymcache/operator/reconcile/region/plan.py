@@ -57,7 +57,7 @@ def releasing(view: View) -> bool:
     if view.static or view.share.need is Need.YES:
         return False
     dropped = view.spec.reclaim_policy is ReclaimPolicy.DELETE or not view.condition(COMPOSED)
-    return dropped or view.share.need is Need.NEVER
+    return dropped or view.inherited or view.share.need is Need.NEVER
 
 
 # --- an allocation stands on it --------------------------------------------------------------------------------------
