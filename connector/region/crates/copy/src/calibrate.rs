@@ -81,11 +81,12 @@ pub struct Measured {
 /// # Safety
 /// As [`calibrate`].
 pub unsafe fn survey(medium: &Medium) -> Vec<Measured> {
-    let expected = stream(Choice::guess().get);
+    let choice = Choice::guess();
     let Some(bench) = Bench::new(medium) else {
         return Vec::new();
     };
     let measure = |trial: &Trial, put: bool, entrant: Entrant| {
+        let expected = stream(if put { choice.put } else { choice.get });
         // SAFETY: the bench's windows, on the medium by contract.
         let mut ratios = [(); SURVEY_ROUNDS]
             .map(|()| unsafe { trial.seconds(expected) / trial.seconds(entrant) });

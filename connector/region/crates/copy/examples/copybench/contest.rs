@@ -101,7 +101,7 @@ impl<'a> Contestant<'a> {
     /// The same with the second thread for half of every object.
     pub(crate) fn pair(choice: Choice, pair: &'a Pair, direction: Direction) -> Self {
         let copy = move |object: &Object| {
-            Some(pair.copy(chosen_copy(&choice, object, direction), object, direction))
+            pair.copy(chosen_copy(&choice, object, direction), object, direction)
         };
         Self::new("chosen".to_owned(), true, Box::new(copy))
     }
@@ -133,14 +133,12 @@ impl<'a> Contestant<'a> {
         self.cpu.push((cpu_seconds() - cpu) / moved);
         self.seconds.push(seconds / moved);
         self.objects += count as u64;
-        let right = |object: &Object, crc: Option<u32>| {
-            crc.is_none_or(|crc| crc == object.crc) && object.arrived()
-        };
-        self.wrong += chosen
-            .iter()
-            .zip(answers)
-            .filter(|(o, crc)| !right(o, *crc))
-            .count() as u64;
+        let crc_right =
+            |object: &Object, crc: Option<u32>| crc.map_or(!self.verifies, |crc| crc == object.crc);
+        for (object, crc) in chosen.iter().zip(answers) {
+            self.wrong += u64::from(!crc_right(object, crc) || !object.arrived());
+            object.spoil();
+        }
     }
 }
 

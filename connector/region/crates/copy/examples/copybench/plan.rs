@@ -49,18 +49,18 @@ impl Plan {
             page_bytes: page_kib << 10,
             ..Self::new(direction, 4 * MIB)
         };
-        let by = |chosen| {
+        let by = |chosen, mib| {
             [Direction::Put, Direction::Get].map(|d| Self {
                 chosen,
-                ..Self::new(d, 4 * MIB)
+                ..Self::new(d, mib * MIB)
             })
         };
         Direction::ALL
             .into_iter()
             .flat_map(whole)
             .chain([Direction::Put, Direction::Get, Direction::GetForeign].map(pages))
-            .chain(by(Chosen::Portable))
-            .chain(by(Chosen::TwoThreads))
+            .chain(by(Chosen::Portable, 4))
+            .chain(by(Chosen::TwoThreads, 32))
             .collect()
     }
 

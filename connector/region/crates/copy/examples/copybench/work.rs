@@ -1,7 +1,7 @@
 //! What is copied: objects cut into pieces, from engine memory to a region or back.
 
 use crate::memory::Memory;
-use hymcache_copy::{Medium, Piece};
+use hymcache_copy::{Medium, Piece, line};
 use std::io::Result;
 
 /// Bytes each side of a benchmark rotates through, several times any last-level cache we can escape.
@@ -49,6 +49,19 @@ pub(crate) struct Object {
 impl Object {
     pub(crate) fn bytes(&self) -> usize {
         self.pieces.iter().map(|p| p.len).sum()
+    }
+
+    /// Damages the destination here and there, so that the next copy is not taken for right without having been made.
+    pub(crate) fn spoil(&self) {
+        for piece in &self.pieces {
+            for offset in (0..piece.len).step_by(4096) {
+                // SAFETY: inside the piece, which no other thread uses now.
+                unsafe {
+                    *piece.dst.add(offset) ^= 0xFF;
+                    line::flush_range(piece.dst.add(offset), 1);
+                }
+            }
+        }
     }
 
     /// The same object with another, contiguous destination.
