@@ -8,55 +8,52 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crate::choice::{Choice, Stores};
-use crate::kernel::{CopyFn, Kernel, kernels};
-use crate::line;
+use crate::kernel::{Kernel, kernels};
+use crate::trial::{Bench, Entrant, Trial};
 
 /// What a calibration may take: it runs when a region is attached.
 const BUDGET: Duration = Duration::from_millis(50);
-/// Bytes of one timed copy: long against the clock and against a kernel's start, short against the budget.
-const WINDOW_BYTES: usize = 512 * 1024;
-const SURVEY_ROUNDS: usize = 9;
 const ROUNDS: u32 = 4;
 const ROUNDS_TO_WIN: u32 = 3;
+const SURVEY_ROUNDS: usize = 9;
 /// A challenger's time must stay below this share of the champion's.
 const SHARE_TO_WIN: f64 = 1.0 / 1.05;
-/// Private buffers start off the page: equal offsets within a page on both sides slow some CPUs down.
-const SKEW: usize = 192;
 
 /// The memory to calibrate on.
 #[derive(Clone, Copy, Debug)]
 pub struct Medium<'a> {
     /// What it is ("dram", "cxl"): one choice is remembered for each.
     pub name: &'a str,
-    /// Mapped bytes of it, read for the get; below 512 KiB nothing is measured and the expected kernel is taken.
+    /// Mapped bytes of it, up to 24 MiB of which are read for the get; below 512 KiB nothing is measured and the
+    /// expected kernels are taken.
     pub readable: *const [u8],
-    /// Mapped bytes of it that nobody uses, overwritten for the put. Without them the put is measured on private
-    /// memory.
+    /// Mapped bytes of it that nobody uses, up to 24 MiB of which are overwritten for the put. Without them the put is
+    /// measured on private memory.
     pub scratch: Option<*mut [u8]>,
 }
 
-/// Measures, within 50 ms and at the end of a trial.
+/// Measures, within 50 ms and at the end of a trial. Best after the medium's pages have been populated.
 ///
 /// # Safety
 /// `readable` is mapped for reading (its bytes may change meanwhile); `scratch` is mapped for writing, and no other
-/// code uses it during the call.
+/// code uses it during the call. They do not overlap.
 pub unsafe fn calibrate(medium: &Medium) -> Choice {
     let mut choice = Choice::guess();
     let deadline = Instant::now() + BUDGET;
     let Some(bench) = Bench::new(medium) else {
         return choice;
     };
-    // SAFETY: the bench's windows, on the medium by contract.
+    // SAFETY: the caller's contract is the bench's.
     unsafe {
-        touch(bench.get.src);
-        let winner =
-            bench
-                .put
-                .tournament(stream(choice.put), kernels().iter().map(stream), deadline);
-        choice.put = winner.kernel;
-        let winner = bench
-            .get
-            .tournament(stream(choice.get), get_entrants(), deadline);
+        bench.prepare();
+        let puts = kernels().iter().map(Entrant::streaming);
+        choice.put = tournament(&bench.put, Entrant::streaming(choice.put), puts, deadline).kernel;
+        let winner = tournament(
+            &bench.get,
+            Entrant::streaming(choice.get),
+            get_entrants(),
+            deadline,
+        );
         (choice.get, choice.get_stores) = (winner.kernel, winner.stores);
     }
     choice
@@ -75,21 +72,26 @@ pub struct Measured {
     pub ratio: f64,
 }
 
-/// Every kernel against the expected one, on the memory [`calibrate`] uses and without its deadline: for people who
+/// Every kernel against the expected one, on the memory [`calibrate()`] uses and without its deadline: for people who
 /// want to see why a kernel was chosen. Empty for a medium too small to measure.
 ///
 /// # Safety
-/// As [`calibrate`].
+/// As [`calibrate()`].
 pub unsafe fn survey(medium: &Medium) -> Vec<Measured> {
     let choice = Choice::guess();
     let Some(bench) = Bench::new(medium) else {
         return Vec::new();
     };
-    let measure = |trial: &Trial, put: bool, entrant: Entrant| {
-        let expected = stream(if put { choice.put } else { choice.get });
-        // SAFETY: the bench's windows, on the medium by contract.
-        let mut ratios = [(); SURVEY_ROUNDS]
-            .map(|()| unsafe { trial.seconds(expected) / trial.seconds(entrant) });
+    let measure = |put: bool, entrant: Entrant| {
+        let (trial, expected) = if put {
+            (&bench.put, choice.put)
+        } else {
+            (&bench.get, choice.get)
+        };
+        // SAFETY: the caller's contract is the bench's.
+        let seconds = |entrant| unsafe { trial.seconds(entrant) };
+        let mut ratios =
+            [(); SURVEY_ROUNDS].map(|()| seconds(Entrant::streaming(expected)) / seconds(entrant));
         ratios.sort_by(f64::total_cmp);
         Measured {
             kernel: entrant.kernel,
@@ -99,95 +101,52 @@ pub unsafe fn survey(medium: &Medium) -> Vec<Measured> {
         }
     };
     // SAFETY: as above.
-    unsafe { touch(bench.get.src) };
+    unsafe { bench.prepare() };
     let puts = kernels()
         .iter()
-        .map(|kernel| measure(&bench.put, true, stream(kernel)));
-    puts.chain(get_entrants().map(|entrant| measure(&bench.get, false, entrant)))
+        .map(|kernel| measure(true, Entrant::streaming(kernel)));
+    puts.chain(get_entrants().map(|entrant| measure(false, entrant)))
         .collect()
-}
-
-fn stream(kernel: &'static Kernel) -> Entrant {
-    Entrant {
-        kernel,
-        stores: Stores::NonTemporal,
-    }
 }
 
 /// A get may go past the cache or through it.
 fn get_entrants() -> impl Iterator<Item = Entrant> {
-    let cached = |kernel| Entrant {
-        kernel,
-        stores: Stores::Ordinary,
-    };
     kernels()
         .iter()
-        .map(stream)
-        .chain(kernels().iter().map(cached))
+        .map(Entrant::streaming)
+        .chain(kernels().iter().map(Entrant::cached))
 }
 
-/// The windows of both trials, some of them in private memory that lives as long.
-struct Bench {
-    get: Trial,
-    put: Trial,
-    _private: Vec<u8>,
-}
-
-impl Bench {
-    /// `None` for a medium below a window.
-    fn new(medium: &Medium) -> Option<Self> {
-        if medium.readable.len() < WINDOW_BYTES {
-            return None;
+/// The last champion when every challenger has had its rounds or the time is up.
+unsafe fn tournament(
+    trial: &Trial,
+    mut champion: Entrant,
+    challengers: impl Iterator<Item = Entrant>,
+    deadline: Instant,
+) -> Entrant {
+    for challenger in challengers {
+        if Instant::now() >= deadline {
+            break;
         }
-        // Two windows, skewed by 192 and 2240 bytes from a page: alignment and skews take at most 6335 spare bytes.
-        let mut private = vec![1_u8; 2 * (WINDOW_BYTES + 4096)];
-        let start = private.as_mut_ptr();
-        let first = start.wrapping_add(start.align_offset(4096) + SKEW);
-        let second = first.wrapping_add(WINDOW_BYTES + 2048);
-        let scratch = medium
-            .scratch
-            .filter(|scratch| scratch.len() >= WINDOW_BYTES);
-        let get = Trial {
-            dst: first,
-            src: medium.readable.cast(),
-        };
-        let put = Trial {
-            dst: scratch.map_or(second, <*mut [u8]>::cast),
-            src: first,
-        };
-        Some(Self {
-            get,
-            put,
-            _private: private,
-        })
-    }
-}
-
-/// Brings a window's pages into this process's page table, so that no trial pays for a fault.
-unsafe fn touch(window: *const u8) {
-    for page in (0..WINDOW_BYTES).step_by(4096) {
-        // SAFETY: the caller's window is readable.
-        unsafe { window.add(page).read_volatile() };
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Entrant {
-    kernel: &'static Kernel,
-    stores: Stores,
-}
-
-impl Entrant {
-    fn copy(&self) -> CopyFn {
-        match self.stores {
-            Stores::Ordinary => self.kernel.copy_crc,
-            Stores::NonTemporal => self.kernel.copy_nt_crc,
+        // SAFETY: passed on.
+        if !challenger.is(&champion) && unsafe { beats(trial, challenger, champion) } {
+            champion = challenger;
         }
     }
+    champion
+}
 
-    fn is(&self, other: &Self) -> bool {
-        self.kernel.id == other.kernel.id && self.stores == other.stores
-    }
+unsafe fn beats(trial: &Trial, challenger: Entrant, champion: Entrant) -> bool {
+    // SAFETY: passed on. Who runs first alternates.
+    takes_over(|round| unsafe {
+        if round % 2 == 0 {
+            let new = trial.seconds(challenger);
+            (new, trial.seconds(champion))
+        } else {
+            let old = trial.seconds(champion);
+            (trial.seconds(challenger), old)
+        }
+    })
 }
 
 /// True when the challenger wins enough rounds; ends as soon as it has or cannot. `round` gives the challenger's and
@@ -203,63 +162,6 @@ fn takes_over(mut round: impl FnMut(u32) -> (f64, f64)) -> bool {
         }
     }
     won == ROUNDS_TO_WIN
-}
-
-/// Two windows of `WINDOW_BYTES`, apart.
-struct Trial {
-    dst: *mut u8,
-    src: *const u8,
-}
-
-impl Trial {
-    unsafe fn tournament(
-        &self,
-        mut champion: Entrant,
-        challengers: impl Iterator<Item = Entrant>,
-        deadline: Instant,
-    ) -> Entrant {
-        for challenger in challengers {
-            if Instant::now() >= deadline {
-                break;
-            }
-            // SAFETY: passed on.
-            if !challenger.is(&champion) && unsafe { self.beats(challenger, champion) } {
-                champion = challenger;
-            }
-        }
-        champion
-    }
-
-    unsafe fn beats(&self, challenger: Entrant, champion: Entrant) -> bool {
-        // SAFETY: passed on. Who runs first alternates.
-        takes_over(|round| unsafe {
-            if round % 2 == 0 {
-                let new = self.seconds(challenger);
-                (new, self.seconds(champion))
-            } else {
-                let old = self.seconds(champion);
-                (self.seconds(challenger), old)
-            }
-        })
-    }
-
-    /// One copy between windows that are in no cache. Ordinary stores pay for their way to memory too: copies add up
-    /// to more than a cache holds, and somebody waits for the write-back.
-    unsafe fn seconds(&self, entrant: Entrant) -> f64 {
-        // SAFETY: both windows are valid and apart.
-        unsafe {
-            line::flush_range(self.dst, WINDOW_BYTES);
-            line::flush_range(self.src, WINDOW_BYTES);
-            line::mfence();
-            let started = Instant::now();
-            core::hint::black_box(entrant.copy()(self.dst, self.src, WINDOW_BYTES, 0));
-            if entrant.stores == Stores::Ordinary {
-                line::writeback_range(self.dst, WINDOW_BYTES);
-            }
-            line::sfence();
-            started.elapsed().as_secs_f64()
-        }
-    }
 }
 
 #[cfg(test)]
@@ -293,13 +195,22 @@ mod tests {
             id: 900,
             ..crate::portable::KERNEL
         };
-        let trial = Trial {
-            dst: core::ptr::null_mut(),
-            src: core::ptr::null(),
+        let bytes = vec![0_u8; 1 << 20];
+        let medium = Medium {
+            name: "test",
+            readable: &raw const bytes[..],
+            scratch: None,
         };
+        let bench = Bench::new(&medium).expect("large enough");
+        let challengers = kernels().iter().map(Entrant::streaming);
         // SAFETY: the deadline has passed, nothing is copied.
         let winner = unsafe {
-            trial.tournament(stream(&STUB), kernels().iter().map(stream), Instant::now())
+            tournament(
+                &bench.get,
+                Entrant::streaming(&STUB),
+                challengers,
+                Instant::now(),
+            )
         };
         assert_eq!(winner.kernel.id, STUB.id);
     }

@@ -31,6 +31,7 @@ mod mode;
 pub mod pieces;
 mod portable;
 pub mod remember;
+mod trial;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
