@@ -15,6 +15,7 @@ from demo.texts import prompt
 CHUNK_TOKENS = 256  # HYMCACHE_CHUNK_TOKENS' default
 STORE_SECONDS = 30.0
 WARM_TOKENS = 700
+WAKE_TOKENS = 200  # less than a chunk: neither stored nor found
 
 HITS = "vllm:external_prefix_cache_hits_total"
 LOADED_BYTES = 'hymcache:copy_bytes_total{direction="load"}'
@@ -73,7 +74,8 @@ def measure(first: Client, other: Client, settings: Settings, step: Callable[[st
         for length in settings.tokens:
             step(f"round {repeat + 1} of {settings.repeats}, {length} tokens")
             text = prompt(f"{settings.seed}-{repeat}-{length}", length, first.tokens)
-            rounds.append(_round(first, other, text, settings.output_tokens))
+            wake = prompt(f"wake {settings.seed}-{repeat}-{length}", WAKE_TOKENS, first.tokens)
+            rounds.append(_round(first, other, text, wake, settings.output_tokens))
     return rounds
 
 
@@ -87,12 +89,17 @@ def warm_up(first: Client, other: Client, settings: Settings) -> None:
         storing.complete(text, max_tokens=2)
 
 
-def _round(first: Client, other: Client, text: list[int], output_tokens: int) -> Round:
+def _round(first: Client, other: Client, text: list[int], wake: list[int], output_tokens: int) -> Round:
+    """Each timed request follows a short one of another text on its server: after a pause a server's first request pays
+    for cores, caches and pages that others have used in the meantime, and only one of the two has had that pause."""
+    first.complete(wake, max_tokens=2)
     cold = _cold(first, text, output_tokens)
     first.reset_prefix_cache()
+    first.complete(wake, max_tokens=2)
     before = first.metrics()
     same = first.complete(text, max_tokens=output_tokens)
     same_hits = first.metrics().get(HITS, 0) - before.get(HITS, 0)
+    other.complete(wake, max_tokens=2)
     before = other.metrics()
     cross = other.complete(text, max_tokens=output_tokens)
     after = other.metrics()

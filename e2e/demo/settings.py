@@ -17,8 +17,8 @@ class Settings:
     """One run.
 
     Attributes:
-        tokens: prompt lengths. The defaults are no multiples of the chunk of 256 tokens, as real prompts are not: the
-            part after the last whole chunk is always computed.
+        tokens: prompt lengths. The defaults are a long text and a short question behind it: the part after the last
+            whole chunk of 256 tokens is always computed.
         repeats: rounds; each has texts of its own, so that cold is cold. The table shows medians.
         output_tokens: tokens drawn after each prompt and compared.
         region_mib: size of the region; two hosts have half of it each.
@@ -26,7 +26,7 @@ class Settings:
         keep: do not remove the folder with logs at the end.
     """
 
-    tokens: tuple[int, ...] = (1000, 2000, 4000)
+    tokens: tuple[int, ...] = (1050, 2100, 4200)
     repeats: int = 3
     output_tokens: int = 16
     region_mib: int = 1024
