@@ -16,6 +16,7 @@ CHUNK_TOKENS = 256  # HYMCACHE_CHUNK_TOKENS' default
 STORE_SECONDS = 30.0
 WARM_TOKENS = 700
 WAKE_TOKENS = 200  # less than a chunk: neither stored nor found
+LOADS = 3
 
 HITS = "vllm:external_prefix_cache_hits_total"
 LOADED_BYTES = 'hymcache:copy_bytes_total{direction="load"}'
@@ -25,8 +26,8 @@ STORED = 'hymcache:stores_total{outcome="stored"}'
 
 @dataclass(frozen=True)
 class Round:
-    """One text through all three requests. Seconds are times to the first token; bytes and copy time are the other
-    host's."""
+    """One text: computed, loaded on its host, loaded on the other. Seconds are times to the first token, of loads the
+    median; hits are the worst load's; bytes and copy time are the other host's."""
 
     tokens: int
     cold_seconds: float
@@ -37,6 +38,16 @@ class Round:
     cross_bytes: int
     cross_copy_seconds: float
     text_equal: bool
+
+
+@dataclass(frozen=True)
+class Load:
+    """A request of a text that is in the region: its answer, tokens found there, bytes and seconds of the copy."""
+
+    completion: Completion
+    hit_tokens: int
+    moved: int
+    copy_seconds: float
 
 
 @dataclass(frozen=True)
@@ -90,30 +101,41 @@ def warm_up(first: Client, other: Client, settings: Settings) -> None:
 
 
 def _round(first: Client, other: Client, text: list[int], wake: list[int], output_tokens: int) -> Round:
-    """Each timed request follows a short one of another text on its server: after a pause a server's first request pays
-    for cores, caches and pages that others have used in the meantime, and only one of the two has had that pause."""
+    """Cold once, then loaded by the same and by the other server in turns, `LOADS` times each."""
     first.complete(wake, max_tokens=2)
     cold = _cold(first, text, output_tokens)
-    first.reset_prefix_cache()
-    first.complete(wake, max_tokens=2)
-    before = first.metrics()
-    same = first.complete(text, max_tokens=output_tokens)
-    same_hits = first.metrics().get(HITS, 0) - before.get(HITS, 0)
-    other.complete(wake, max_tokens=2)
-    before = other.metrics()
-    cross = other.complete(text, max_tokens=output_tokens)
-    after = other.metrics()
+    same: list[Load] = []
+    cross: list[Load] = []
+    for turn in range(LOADS):
+        pair = [(first, same), (other, cross)]
+        for client, found in reversed(pair) if turn % 2 else pair:
+            found.append(_load(client, text, wake, output_tokens))
     return Round(
         tokens=len(text),
         cold_seconds=cold.first_token_seconds,
-        same_seconds=same.first_token_seconds,
-        cross_seconds=cross.first_token_seconds,
-        same_hit_tokens=int(same_hits),
-        cross_hit_tokens=int(after.get(HITS, 0) - before.get(HITS, 0)),
-        cross_bytes=int(after.get(LOADED_BYTES, 0) - before.get(LOADED_BYTES, 0)),
-        cross_copy_seconds=after.get(LOAD_SECONDS, 0) - before.get(LOAD_SECONDS, 0),
-        text_equal=len({(c.text, tuple(c.token_ids)) for c in (cold, same, cross)}) == 1,
+        same_seconds=median(one.completion.first_token_seconds for one in same),
+        cross_seconds=median(one.completion.first_token_seconds for one in cross),
+        same_hit_tokens=min(one.hit_tokens for one in same),
+        cross_hit_tokens=min(one.hit_tokens for one in cross),
+        cross_bytes=int(median(one.moved for one in cross)),
+        cross_copy_seconds=median(one.copy_seconds for one in cross),
+        text_equal=len({(c.text, tuple(c.token_ids)) for c in (cold, *(one.completion for one in same + cross))}) == 1,
     )
+
+
+def _load(client: Client, text: list[int], wake: list[int], output_tokens: int) -> Load:
+    """A request whose text the server's own prefix cache does not have.
+
+    It follows a short one of another text: after a pause a server's first request pays for cores, caches and pages that
+    others have used in the meantime, and that is not what is measured.
+    """
+    client.reset_prefix_cache()
+    client.complete(wake, max_tokens=2)
+    before = client.metrics()
+    completion = client.complete(text, max_tokens=output_tokens)
+    after = client.metrics()
+    hits, moved, seconds = (after.get(name, 0) - before.get(name, 0) for name in (HITS, LOADED_BYTES, LOAD_SECONDS))
+    return Load(completion, int(hits), int(moved), seconds)
 
 
 def _cold(client: Client, text: list[int], output_tokens: int) -> Completion:
