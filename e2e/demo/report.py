@@ -53,9 +53,9 @@ def notes(rows: list[Row], settings: Settings) -> str:
     """What the table means and what it does not."""
     worst = max(row.cross_over_same for row in rows)
     return (
-        f"Medians of {settings.repeats} texts, each loaded {LOADS} times a node. Whole chunks of {CHUNK_TOKENS} tokens are "
-        f"loaded, the rest of a prompt is computed. The other node's first token came after {worst:.2f}x the same node's "
-        "time at most.\n"
+        f"Medians of {settings.repeats} texts, each loaded {LOADS} times a node. Whole chunks of {CHUNK_TOKENS} tokens "
+        f"are loaded, the rest of a prompt is computed. The other node's first token came after {worst:.2f}x the same "
+        "node's time at most.\n"
         "Model: SmolLM2-135M-Instruct, de-quantised from the 4-bit file that a Python package carries, fp32 on the "
         "CPU: real text and real attention, not a benchmark of a large model. Memory: DRAM of this machine behind an "
         "emulated appliance; two processes stand for two hosts."

@@ -26,7 +26,7 @@ class Settings:
         keep: do not remove the folder with logs at the end.
     """
 
-    tokens: tuple[int, ...] = (1050, 2100, 4200)
+    tokens: tuple[int, ...] = (1030, 2060, 4120)
     repeats: int = 3
     output_tokens: int = 16
     region_mib: int = 1024
