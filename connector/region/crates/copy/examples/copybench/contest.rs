@@ -106,6 +106,13 @@ impl<'a> Contestant<'a> {
         Self::new("chosen".to_owned(), true, Box::new(copy))
     }
 
+    /// The same, but it copies every object that many times: a kernel that is slower than it should be.
+    pub(crate) fn slowed(self, times: usize) -> Self {
+        let copy = self.copy;
+        let again = move |object: &Object| (0..times).map(|_| copy(object)).last().flatten();
+        Self::new(self.name, self.verifies, Box::new(again))
+    }
+
     /// Compares by CPU time from now on.
     pub(crate) fn count_cpu_time(&mut self) {
         self.seconds.clone_from(&self.cpu);
