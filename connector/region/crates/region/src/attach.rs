@@ -146,9 +146,9 @@ fn superblock(
 }
 
 /// The superblock's bytes, from memory rather than from this host's caches.
-pub(crate) fn load_superblock(mapped: &Mapped) -> [u8; BYTES] {
-    mapped.invalidate(0, BYTES as u64, Step::Rare);
-    mapped.full_fence(Step::Rare);
+pub fn load_superblock<M: Memory>(mapped: &M) -> [u8; BYTES] {
+    mapped.invalidate(0, BYTES as u64, Step::SuperblockInvalidate);
+    mapped.full_fence(Step::SuperblockFence);
     let mut bytes = [0; BYTES];
     for (i, word) in bytes.chunks_exact_mut(8).enumerate() {
         word.copy_from_slice(&mapped.load(8 * i as u64).to_le_bytes());
@@ -251,9 +251,10 @@ fn claim_domain(
 
 /// Gives a domain to a new owner, or to the old one after a reboot: nothing is kept. Stale clean lines are dropped before
 /// the first store, as one that is written back would bring the former owner's bytes with it.
-fn empty_domain(mapped: &Mapped, layout: &Layout, domain: u32) {
-    mapped.invalidate(layout.domain(domain), layout.domain_bytes, Step::Rare);
-    mapped.full_fence(Step::Rare);
+pub fn empty_domain<M: Memory>(mapped: &M, layout: &Layout, domain: u32) {
+    let (at, bytes) = (layout.domain(domain), layout.domain_bytes);
+    mapped.invalidate(at, bytes, Step::TakeoverInvalidate);
+    mapped.full_fence(Step::TakeoverFence);
     for header in 0..layout.headers() {
         let at = layout.header(domain, header);
         let word = HeaderWord(mapped.load(at));
@@ -281,6 +282,6 @@ fn empty_domain(mapped: &Mapped, layout: &Layout, domain: u32) {
         layout.counter(domain, Counter::FreeChunks),
         g.domain_chunks.into(),
     );
-    mapped.flush(layout.domain(domain), layout.domain_bytes, Step::Rare);
-    mapped.store_fence(Step::Rare);
+    mapped.flush(at, bytes, Step::TakeoverFlush);
+    mapped.store_fence(Step::TakeoverDone);
 }

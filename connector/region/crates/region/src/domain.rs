@@ -46,14 +46,14 @@ fn store_line<M: Memory>(mem: &M, place: u64, line: &Line) {
     for (i, word) in line.iter().enumerate() {
         mem.store(place + 8 * i as u64, *word);
     }
-    mem.flush(place, LINE, Step::Rare);
-    mem.store_fence(Step::Rare);
+    mem.flush(place, LINE, Step::SealedFlush);
+    mem.store_fence(Step::SealedFence);
 }
 
 /// Loads a rare line fresh; `None` when its seal does not hold.
 fn load_sealed<M: Memory>(mem: &M, place: u64) -> Option<Line> {
-    mem.invalidate(place, LINE, Step::Rare);
-    mem.full_fence(Step::Rare);
+    mem.invalidate(place, LINE, Step::SealedInvalidate);
+    mem.full_fence(Step::SealedLookFence);
     let line: Line = std::array::from_fn(|i| mem.load(place + 8 * i as u64));
     (sealed(mem, place, line) == line).then_some(line)
 }

@@ -271,7 +271,7 @@ impl<M: Memory> Core<M> {
             for _ in 0..self.slots_of_line(line) {
                 if !self
                     .mem
-                    .judge(Check::Bounds, slot < self.layout.geometry.domain_chunks)
+                    .judge(Check::FreeBounds, slot < self.layout.geometry.domain_chunks)
                 {
                     break; // damaged, or never chained: the same sweep
                 }

@@ -158,8 +158,8 @@ fn first_page(medium: &Medium) -> Result<Vec<u8>> {
     let mut page = vec![0; SUPERBLOCK_BYTES as usize];
     if medium.is_device {
         let mapped = Mapped::new(Mapping::new(medium)?, hymcache_copy::Choice::portable());
-        mapped.invalidate(0, SUPERBLOCK_BYTES, Step::Rare);
-        mapped.full_fence(Step::Rare);
+        mapped.invalidate(0, SUPERBLOCK_BYTES, Step::SuperblockInvalidate);
+        mapped.full_fence(Step::SuperblockFence);
         for (i, word) in page.chunks_exact_mut(8).enumerate() {
             word.copy_from_slice(&mapped.load(8 * i as u64).to_le_bytes());
         }
@@ -179,20 +179,7 @@ fn write(medium: &Medium, superblock: &Superblock, layout: &Layout) -> Result<()
     sigbus::unblock();
     let mapped = Mapped::new(Mapping::new(medium)?, hymcache_copy::Choice::portable());
     mapped.mapping().allow_stores(0, layout.pool_at)?;
-    let formatting = Superblock {
-        progress: Progress::Formatting,
-        ..superblock.clone()
-    };
-    store_superblock(&mapped, &formatting.encode(layout));
-    zero(&mapped, BYTES as u64, layout.pool_at - BYTES as u64);
-    for domain in 0..layout.geometry.domains {
-        domain::format_domain(&mapped, layout, domain);
-        let free = layout.counter(domain, Counter::FreeChunks);
-        mapped.store(free, layout.geometry.domain_chunks.into());
-        mapped.flush(free, 8, Step::Rare);
-    }
-    mapped.store_fence(Step::Rare);
-    store_superblock(&mapped, &superblock.encode(layout));
+    write_metadata(&mapped, superblock, layout);
     if mapped.is_intact() {
         return Ok(());
     }
@@ -203,42 +190,68 @@ fn write(medium: &Medium, superblock: &Superblock, layout: &Layout) -> Result<()
     Err(RegionError::new(ErrorKind::Io, message))
 }
 
-fn zero(mapped: &Mapped, at: u64, len: u64) {
+/// Writes everything before the pool: a superblock that says so first, one that says ready last.
+pub fn write_metadata<M: Memory>(mem: &M, superblock: &Superblock, layout: &Layout) {
+    let formatting = Superblock {
+        progress: Progress::Formatting,
+        ..superblock.clone()
+    };
+    store_superblock(mem, &formatting.encode(layout));
+    zero(mem, BYTES as u64, layout.pool_at - BYTES as u64);
+    for domain in 0..layout.geometry.domains {
+        domain::format_domain(mem, layout, domain);
+        let free = layout.counter(domain, Counter::FreeChunks);
+        mem.store(free, layout.geometry.domain_chunks.into());
+        mem.flush(free, 8, Step::FormatCountersFlush);
+    }
+    mem.store_fence(Step::FormatCountersFence);
+    store_superblock(mem, &superblock.encode(layout));
+}
+
+fn zero<M: Memory>(mem: &M, at: u64, len: u64) {
     let mut zeros = vec![0; 64 << 10];
     for offset in (0..len).step_by(zeros.len()) {
         let part = (zeros.len() as u64).min(len - offset) as usize;
         // SAFETY: the vector outlives the call and is only read.
         let piece = unsafe { Piece::new(zeros.as_mut_ptr(), part) };
-        mapped.copy_in(at + offset, piece, 0);
+        mem.copy_in(at + offset, piece, 0);
     }
-    mapped.store_fence(Step::Rare);
+    mem.store_fence(Step::FormatZeroFence);
 }
 
 /// Stores a superblock. Until its last store, which is the state's, whoever looks finds a format under way: first the
 /// state says so, and while it does a checksum that does not hold means the same.
-fn store_superblock(mapped: &Mapped, bytes: &[u8; BYTES]) {
+fn store_superblock<M: Memory>(mem: &M, bytes: &[u8; BYTES]) {
     let word = |at: u64| {
         let mut value = [0; 8];
         value.copy_from_slice(&bytes[at as usize..at as usize + 8]);
         u64::from_le_bytes(value)
     };
-    let store_state = |progress: u64| {
-        mapped.store(
+    let store_state = |progress: u64, flush: Step, fence: Step| {
+        mem.store(
             STATE_WORD_AT,
             word(STATE_WORD_AT) & 0xFFFF_FFFF | progress << 32,
         );
-        mapped.flush(0, BYTES as u64, Step::Rare);
-        mapped.store_fence(Step::Rare);
+        mem.flush(0, BYTES as u64, flush);
+        mem.store_fence(fence);
     };
-    mapped.store(0, word(0));
-    store_state(Progress::Formatting as u64);
+    mem.store(0, word(0));
+    store_state(
+        Progress::Formatting as u64,
+        Step::FormatBeginFlush,
+        Step::FormatBeginFence,
+    );
     for at in (0..BYTES as u64)
         .step_by(8)
         .filter(|&at| at != STATE_WORD_AT)
     {
-        mapped.store(at, word(at));
+        mem.store(at, word(at));
     }
-    mapped.flush(0, BYTES as u64, Step::Rare);
-    mapped.store_fence(Step::Rare);
-    store_state(word(STATE_WORD_AT) >> 32);
+    mem.flush(0, BYTES as u64, Step::FormatBodyFlush);
+    mem.store_fence(Step::FormatBodyFence);
+    store_state(
+        word(STATE_WORD_AT) >> 32,
+        Step::FormatReadyFlush,
+        Step::FormatReadyFence,
+    );
 }

@@ -42,6 +42,10 @@ pub enum Step {
     TagInvalidate,
     /// Reader: fence of [`Step::TagInvalidate`].
     TagFence,
+    /// Lookup: header of a foreign domain whose tag is the key's. Freshness.
+    ProbeInvalidate,
+    /// Lookup: fence of [`Step::ProbeInvalidate`].
+    ProbeFence,
     /// Reader: header of a foreign domain, first look. Freshness.
     HeaderInvalidate,
     /// Reader: fence of [`Step::HeaderInvalidate`].
@@ -54,16 +58,54 @@ pub enum Step {
     TableFence,
     /// Reader: payload of a foreign domain.
     PayloadInvalidate,
-    /// Reader: the payload's lines are dropped before they are loaded.
+    /// Reader: the first batch of the payload's lines is dropped before it is loaded.
     CopyFence,
+    /// Reader: every later batch of the payload's lines, likewise.
+    BatchFence,
     /// Reader: the payload is loaded before the header's line is dropped again.
     RecheckFenceBefore,
     /// Reader: header of a foreign domain, second look.
     RecheckInvalidate,
     /// Reader: the header's line is dropped before it is loaded again.
     RecheckFence,
-    /// Region: superblock, process slots, namespaces, owner lines: rare metadata.
-    Rare,
+    /// Attach: the superblock's lines.
+    SuperblockInvalidate,
+    /// Attach: fence of [`Step::SuperblockInvalidate`].
+    SuperblockFence,
+    /// Whoever writes a sealed line (record, extent, owner, namespace): it leaves the cache.
+    SealedFlush,
+    /// Fence of [`Step::SealedFlush`].
+    SealedFence,
+    /// Whoever reads a sealed line.
+    SealedInvalidate,
+    /// Fence of [`Step::SealedInvalidate`].
+    SealedLookFence,
+    /// New owner of a domain: lines that this host has of it are as old as its last look.
+    TakeoverInvalidate,
+    /// New owner: fence of [`Step::TakeoverInvalidate`], before its first store.
+    TakeoverFence,
+    /// New owner: the emptied metadata leaves the cache. Freshness.
+    TakeoverFlush,
+    /// New owner: fence of [`Step::TakeoverFlush`].
+    TakeoverDone,
+    /// Format: a superblock that says so is in memory before anything else changes.
+    FormatBeginFlush,
+    /// Fence of [`Step::FormatBeginFlush`].
+    FormatBeginFence,
+    /// Format: the other words of the superblock are in memory before its state.
+    FormatBodyFlush,
+    /// Fence of [`Step::FormatBodyFlush`].
+    FormatBodyFence,
+    /// Format: the state that says ready leaves the cache. Freshness.
+    FormatReadyFlush,
+    /// Fence of [`Step::FormatReadyFlush`].
+    FormatReadyFence,
+    /// Format: zeros, by non-temporal stores, are in memory before the superblock says ready.
+    FormatZeroFence,
+    /// Format: counters, as another host may own the domain.
+    FormatCountersFlush,
+    /// Fence of [`Step::FormatCountersFlush`].
+    FormatCountersFence,
 }
 
 /// A condition the protocol relies on.
@@ -71,10 +113,26 @@ pub enum Step {
 pub enum Check {
     /// The header's checksum, which covers its place, the region and the epoch.
     HeaderCrc,
-    /// The header's key is the one looked for.
+    /// Lookup: the header's key is the one looked for.
     Key,
-    /// Offsets, lengths and counts lie inside the region.
-    Bounds,
+    /// Read: the header that is read has the key the lookup saw.
+    SameKey,
+    /// The header is readable, and in the generation the reference names.
+    Generation,
+    /// The header was written in this epoch of the region.
+    Epoch,
+    /// Read: units, their size and their number are possible.
+    HeaderBounds,
+    /// Read: a table slot lies in the domain.
+    SlotBounds,
+    /// Read: a chunk lies in the region.
+    ChunkBounds,
+    /// Write: a table slot of the own chain lies in the domain.
+    ChainBounds,
+    /// Release: a table slot of the own chain lies in the domain.
+    FreeBounds,
+    /// Write and commit: a chunk of the own chain is still held for this write.
+    Held,
     /// The table's checksum, kept in the header.
     TableCrc,
     /// The second look at the header found the first.

@@ -71,13 +71,13 @@ impl<M: Memory> Core<M> {
         for one in matches {
             let at = self.layout.header(domain, one.header);
             if foreign {
-                self.mem.invalidate(at, LINE, Step::HeaderInvalidate);
+                self.mem.invalidate(at, LINE, Step::ProbeInvalidate);
             } else {
                 self.mem.prefetch(at);
             }
         }
         if foreign && count > 0 {
-            self.mem.full_fence(Step::HeaderFence);
+            self.mem.full_fence(Step::ProbeFence);
         }
         self.match_headers(domain, keys, accept, matches, found);
     }

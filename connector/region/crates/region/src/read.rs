@@ -147,7 +147,7 @@ impl<M: Memory> Core<M> {
         line: &Line,
     ) -> Result<Header, Miss> {
         let header = Header::decode(line);
-        if !is_at(&header, place) {
+        if !self.mem.judge(Check::Generation, is_at(&header, place)) {
             return Err(Miss::Changed);
         }
         let at = self.layout.header(place.domain, place.header);
@@ -157,10 +157,11 @@ impl<M: Memory> Core<M> {
         }
         let wanted = key
             .is_none_or(|key| (header.key_a, header.key_b, header.key_c) == (key.a, key.b, key.c));
-        if !self.mem.judge(Check::Key, wanted) {
+        if !self.mem.judge(Check::SameKey, wanted) {
             return Err(Miss::Changed);
         }
-        if header.epoch != self.identity.epoch as u32 {
+        let current = header.epoch == self.identity.epoch as u32;
+        if !self.mem.judge(Check::Epoch, current) {
             return Err(Miss::Epoch);
         }
         let slots = self.slots(header.total_units(), header.unit_stride());
@@ -168,7 +169,7 @@ impl<M: Memory> Core<M> {
             && header.total_units() > 0
             && header.algorithm == CRC32C
             && slots <= u64::from(self.layout.geometry.domain_chunks);
-        if !self.mem.judge(Check::Bounds, possible) {
+        if !self.mem.judge(Check::HeaderBounds, possible) {
             return Err(Miss::Bounds);
         }
         Ok(header)
@@ -185,7 +186,7 @@ impl<M: Memory> Core<M> {
         for _ in 0..self.slots(header.total_units(), header.unit_stride()) {
             if !self
                 .mem
-                .judge(Check::Bounds, slot < self.layout.geometry.domain_chunks)
+                .judge(Check::SlotBounds, slot < self.layout.geometry.domain_chunks)
             {
                 return Err(Miss::Bounds);
             }
@@ -213,7 +214,7 @@ impl<M: Memory> Core<M> {
             .chunks
             .iter()
             .all(|&chunk| chunk < self.layout.chunks);
-        if !self.mem.judge(Check::Bounds, inside) {
+        if !self.mem.judge(Check::ChunkBounds, inside) {
             return Err(Miss::Bounds);
         }
         Ok(())
@@ -248,7 +249,7 @@ impl<M: Memory> Core<M> {
         let (mut crc, mut seen) = (0, 0);
         for tile in tiles() {
             if left == 0 && next > 0 {
-                self.mem.full_fence(Step::CopyFence);
+                self.mem.full_fence(Step::BatchFence);
                 left = std::mem::replace(&mut next, self.drop_batch(ahead.as_mut()));
             }
             left = left.saturating_sub(1);

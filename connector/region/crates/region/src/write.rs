@@ -343,10 +343,11 @@ impl<M: Memory> Core<M> {
         let mut slot = header.table;
         for _ in 0..self.slots(header.total_units(), header.unit_stride()) {
             let inside = slot < self.layout.geometry.domain_chunks;
-            if !self.mem.judge(Check::Bounds, inside) {
+            if !self.mem.judge(Check::ChainBounds, inside) {
                 return None;
             }
-            if self.mem.load(self.layout.chunk_word(own.domain, slot)) != held.0 {
+            let word = self.mem.load(self.layout.chunk_word(own.domain, slot));
+            if !self.mem.judge(Check::Held, word == held.0) {
                 return None;
             }
             let next = self.mem.load(self.layout.table(own.domain, slot)) >> 32;

@@ -10,7 +10,7 @@ use hymcache_region::core::{Core, Extent, Identity, Own, Place, Scratch};
 use hymcache_region::digest::Digest;
 use hymcache_region::domain::format_domain;
 use hymcache_region::layout::{Counter, Geometry, Layout};
-use hymcache_region::memory::Memory;
+use hymcache_region::memory::{Memory, Step};
 use hymcache_region::read::Units;
 use hymcache_region::words::{ChunkWord, HeaderWord};
 use hymcache_region::write::Shape;
@@ -315,9 +315,9 @@ fn format(world: &Rc<RefCell<World>>, layout: &Layout) {
         format_domain(&mem, layout, domain);
         let free = layout.counter(domain, Counter::FreeChunks);
         mem.store(free, CHUNKS.into());
-        mem.flush(free, 8, hymcache_region::memory::Step::Rare);
+        mem.flush(free, 8, Step::FormatCountersFlush);
     }
-    mem.full_fence(hymcache_region::memory::Step::Rare);
+    mem.full_fence(Step::FormatCountersFence);
 }
 
 fn spawn(
