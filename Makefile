@@ -48,7 +48,7 @@ test: ## everything
 	python3 tools/stages.py
 
 test-unit: ## Python tests of every distribution
-	$(PYTEST) -m "not engine and not controlplane and not cluster and not gpu" crds operator dra-plugin connector emulator cli tools e2e/cluster e2e/demo
+	$(PYTEST) -n 2 -m "not engine and not controlplane and not cluster and not gpu" crds operator dra-plugin connector emulator cli tools e2e/cluster e2e/demo
 
 test-rust: ## Rust tests
 	cargo test --workspace --release --quiet
