@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write every file that is generated from the models, or (`--check`) say which ones are stale.
 
-CRDs, access rules and classes go into the chart, the reference page into docs. Names of accounts stay Helm expressions.
+CRDs, access rules and classes go into the chart, reference pages into docs. Names of accounts stay Helm expressions.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from hymcache.crds.policies import policies
 from hymcache.crds.rbac import Accounts, roles
 from hymcache.crds.reference import page
 from hymcache.crds.render import KINDS, crd
+from hymcache.operator.reference import page as operator_page
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = Path("charts/hymcache")
@@ -50,6 +51,7 @@ def files() -> dict[Path, str]:
     generated[CHART / "templates" / "policies.yaml"] = manifest(*policies(HELM))
     generated[CHART / "values.schema.json"] = chart_schema.rendered()
     generated[Path("docs/reference/crds.md")] = page()
+    generated[Path("docs/reference/operator.md")] = operator_page()
     return generated
 
 

@@ -7,10 +7,10 @@ import logging
 
 from hymcache.operator.clients.api import Api, ApiError
 from hymcache.operator.clients.kinds import WATCHED, Kind, Object
-from hymcache.operator.handlers.watch import Wake
 from hymcache.operator.metrics import Metrics
 from hymcache.operator.settings import Settings
 from hymcache.operator.store import Store
+from hymcache.operator.workqueue import Wake
 
 log = logging.getLogger(__name__)
 

@@ -24,6 +24,9 @@ class Key(NamedTuple):
         return f"{self.kind}/{self.name}"
 
 
+Wake = Callable[[Key, float], None]
+"""Ask for a key to be reconciled in so many seconds."""
+
 Reconcile = Callable[[Key], Awaitable[float | None]]
 """Brings the object of a key nearer to what is wanted; returns after how many seconds to come again, or None."""
 

@@ -13,9 +13,7 @@ import kopf
 from hymcache.operator.clients.kinds import WATCHED, Kind
 from hymcache.operator.settings import Settings
 from hymcache.operator.store import Store
-from hymcache.operator.workqueue import Key
-
-Wake = Callable[[Key, float], None]
+from hymcache.operator.workqueue import Wake
 
 
 def registry(store: Store, wake: Wake, login: Callable[[], Awaitable[kopf.ConnectionInfo]]) -> kopf.OperatorRegistry:

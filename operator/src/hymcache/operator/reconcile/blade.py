@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 
 COMPOSABLE = "Composable"
 HEALTHY = "Healthy"
-PUBLISHED = "PoolPublished"
 
 
 def fabric_key(ctx: Context, blade: str) -> Key:
@@ -72,7 +71,6 @@ def plan_status(ctx: Context, live: Object, session: Session) -> CXLBladeStatus:
     distrusted = old.retry_time is not None and (old.retry_time > now or not session.reachable)
     if distrusted:
         conditions += [c for c in old.conditions if c.type == COMPOSABLE]
-    conditions += [c for c in old.conditions if c.type == PUBLISHED]
     if facts is None:
         kept = old.model_copy(update={"health": health, "message": message})
         return kept.model_copy(update={"conditions": sorted(conditions, key=lambda c: c.type)})

@@ -20,7 +20,7 @@ from hymcache.operator.fabric.session import BladeFacts, Session, Sessions
 from hymcache.operator.metrics import Metrics
 from hymcache.operator.settings import Settings
 from hymcache.operator.store import Store
-from hymcache.operator.workqueue import Key
+from hymcache.operator.workqueue import Wake
 
 ATTACH_TRIES = 3
 """Failed attaches of one host before the scheduler is told; each one has tried several times by itself."""
@@ -74,7 +74,7 @@ class Context:
     events: Events
     metrics: Metrics
     clock: Clock
-    wake: Callable[[Key, float], None]
+    wake: Wake
     api_healthy_since: Callable[[], float]
     """Since when the API server has answered every renewal of the Lease."""
     after_write: Callable[[str], None] = lambda _: None
