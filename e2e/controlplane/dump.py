@@ -12,6 +12,7 @@ from kubernetes.dynamic.exceptions import ResourceNotFoundError
 from controlplane.api import CLAIM, CLASS, EVENT, LEASE, NODE, POD, SLICE, Api, ApiException, Kind, Object
 
 OURS = tuple(Kind("hymcache.io/v1alpha1", name) for name in ("CXLFabric", "CXLBlade", "CXLRegion", "CXLNode"))
+OBJECTS_MAX = 200  # of a kind: writing thousands takes longer than a test may
 KINDS = (NODE, POD, CLAIM, CLASS, SLICE, LEASE, *OURS)
 
 
@@ -48,7 +49,7 @@ def write(api: Api, folder: Path, logs: Iterable[Path] = ()) -> Path:
         for body in found:
             body["metadata"].pop("managedFields", None)
         if found:
-            (folder / f"{kind.name}.yaml").write_text(yaml.safe_dump_all(found, sort_keys=False))
+            (folder / f"{kind.name}.yaml").write_text(yaml.safe_dump_all(found[:OBJECTS_MAX], sort_keys=False))
     try:
         (folder / "events.txt").write_text("\n".join(sorted(map(_event_line, api.list(EVENT)))) + "\n")
     except (ApiException, OSError) as error:

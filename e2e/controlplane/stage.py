@@ -108,12 +108,11 @@ class Stage:
     def close(self) -> None:
         """End everything, the operator first."""
         self._stack.close()
-        for kind in (POD, CLAIM):
-            for body in self.api.list(kind, self.namespace):
-                if kind is POD:
-                    w.remove(self.api, body["metadata"]["name"], self.namespace)
-                else:
-                    self.api.delete(CLAIM, body["metadata"]["name"], self.namespace)
+        for body in self.api.list(POD, self.namespace):
+            w.remove(self.api, body["metadata"]["name"], self.namespace)
+        for body in self.api.list(CLAIM, self.namespace):
+            if body.get("status"):  # the others go with the namespace
+                self.api.delete(CLAIM, body["metadata"]["name"], self.namespace)
         remove_all(self.api)
         wait("the slices to go", lambda: not self.slices(), seconds=START_SECONDS)
 

@@ -31,6 +31,7 @@ def bound(stage: Stage) -> set[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_twenty_claims_of_4_gib_on_64_sixteen_run_and_four_wait(stage: Stage) -> None:
     stage.build()
     stage.start_operator()

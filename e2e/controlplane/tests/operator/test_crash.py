@@ -20,7 +20,7 @@ from controlplane.stage import Stage
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.slow]
 
-LIVES = 8
+LIVES = 5
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -77,6 +77,7 @@ class Life:
         return self.notes.read_text().splitlines()
 
 
+@pytest.mark.timeout(1500)
 def test_killed_after_each_write_of_a_life(stage: Stage, tmp_path: Path) -> None:
     stage.build()
     stage.start_operator(name="setup")

@@ -1,0 +1,110 @@
+"""Other people's claims, a race for the last bytes, and an API server that is away."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hymcache.crds.quantity import parse_bytes
+
+from controlplane import CLAIM, NODE, POD, wait
+from controlplane import workloads as w
+from controlplane.operators import REGION
+from controlplane.stage import Stage
+from controlplane.waiting import holds
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.slow]
+
+GIB = 1 << 30
+FOREIGN = 5000
+
+
+def resident_mib(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+@pytest.mark.timeout(900)
+def test_five_thousand_claims_of_others_cost_neither_memory_nor_time(stage: Stage) -> None:
+    stage.build(nodes=("n1",))
+    stage.start_operator()
+    stage.add_fabrics()
+    stage.wait_published()
+    before = resident_mib(stage.operator.process.pid)
+
+    def make(number: int) -> None:
+        stage.api.create(w.claim(f"gpu{number}", "1Gi", namespace=stage.namespace, device_class="gpu.example.com"))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(make, range(FOREIGN)))
+    stage.claim("kv", "4Gi")
+    begun = time.monotonic()
+    stage.pod("p1", "kv")
+    wait("the region", lambda: stage.region("kv"), seconds=60)
+    lag = time.monotonic() - begun
+    after = resident_mib(stage.operator.process.pid)
+    print(f"{FOREIGN} foreign claims: RSS {before:.0f} -> {after:.0f} MiB, region {lag:.1f} s after the pod")
+    assert after - before < 60
+    assert lag < 10
+
+
+@pytest.mark.timeout(600)
+def test_a_hundred_claims_that_race_for_the_last_bytes_never_overcommit(stage: Stage) -> None:
+    stage.build()
+    stage.start_operator()
+    stage.add_fabrics()
+    stage.wait_published()
+    blade = stage.appliances["b1"]
+
+    def make(number: int) -> None:
+        name = f"{number:03d}"
+        stage.claim(f"kv{name}", "4Gi")
+        stage.pod(f"p{name}", f"kv{name}")
+
+    most = 0
+
+    def settled() -> bool:
+        nonlocal most
+        held = 0
+        for claim in stage.api.list(CLAIM, stage.namespace):
+            results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+            held += sum(parse_bytes(r["consumedCapacity"]["memory"]) for r in results)
+        most = max(most, held, sum(r["bytes"] for r in blade.regions()))
+        return sum(bool(p["spec"].get("nodeName")) for p in stage.api.list(POD, stage.namespace)) == 16
+
+    begun = time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(make, range(100)))
+    wait("sixteen pods to be bound", settled, seconds=120, pause=0.3)
+    print(f"16 of 100 bound after {time.monotonic() - begun:.1f} s, at most {most / GIB:.0f} GiB held")
+    assert most <= 64 * GIB
+    holds("no more than sixteen", settled, seconds=3)
+
+
+@pytest.mark.timeout(400)
+def test_an_api_server_that_is_away_for_a_while_costs_no_label_and_no_region(stage: Stage) -> None:
+    stage.build()
+    stage.start_operator(lease_seconds="40", renew_deadline_seconds="35", heartbeat_stale_seconds="6")
+    stage.add_fabrics()
+    stage.wait_published()
+    stage.claim("kv", "4Gi")
+    stage.pod("p1", "kv", node="n1")
+    stage.wait_bound("p1")
+    wait("Ready", lambda: stage.phase("kv") == "Ready", seconds=30)
+    before = {body["metadata"]["name"]: body["metadata"]["labels"] for body in stage.api.list(NODE)}
+    stage.plane.apiserver.kill()
+    time.sleep(15)
+    stage.plane.apiserver.start()
+    wait("the API server", lambda: stage.plane.api.raw("/readyz") == "ok", seconds=60)
+    holds("labels stay", lambda: _labels(stage) == before, seconds=5)
+    stage.operator.process.require_running()
+    stage.claim("other", "4Gi")
+    stage.pod("p2", "other")
+    stage.wait_bound("p2", seconds=90)
+    assert len(stage.api.list(REGION)) == 2
+
+
+def _labels(stage: Stage) -> dict[str, dict[str, str]]:
+    return {body["metadata"]["name"]: body["metadata"]["labels"] for body in stage.api.list(NODE)}
