@@ -57,9 +57,11 @@ test-engine: ## the connector on vLLM's scheduler without a model, and real serv
 	python3 e2e/engine/environment.py -m pytest -o filterwarnings=default -m engine connector/vllm/tests/engine
 	$(PYTEST) -m engine e2e/engine/tests
 
+CONTROL_PLANES ?= 4 # side by side: these tests wait most of the time
 test-controlplane: ## operator, plugin and policies against a real API server and scheduler, no cluster
 	e2e/tools/build.py control-plane helm > /dev/null
-	$(PYTEST) -m "controlplane and not engine and not gpu" e2e/controlplane charts operator dra-plugin
+	$(PYTEST) -n $(CONTROL_PLANES) --dist load --maxschedchunk 1 --durations 15 \
+	  -m "controlplane and not engine and not gpu" e2e/controlplane charts operator dra-plugin
 
 # --- demo ------------------------------------------------------------------------------------------------------------
 .PHONY: demo demo-small

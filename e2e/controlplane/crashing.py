@@ -1,4 +1,4 @@
-"""The operator, ended right after chosen writes to the API server or a fabric: `python -m controlplane.crashing`.
+"""Processes that end right after chosen writes, and the operator as one: `python -m controlplane.crashing`.
 
 `CRASH_NOTES` is a file that gets a line for every write, over all processes of one life: a word for what was written
 and where, names left out, and how often that has happened in this life so far. `CRASH_AT` is a JSON list of such lines;
@@ -10,35 +10,57 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
+import threading
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Self
 
 from hymcache.operator.main import main
 
 EXIT_CRASHED = 137
+ROOT = Path(__file__).resolve().parents[1]
 NAMES = re.compile(
     r"(?<=/)(?:r-[0-9a-f-]{36}|test-[^/]+|hymcache-test-[^/]+|fabric-test-[^/]+|kv\w*)(?=/|$)"
     r"|(?<=Connections/)[^/]+|(?<=MemoryChunks/)[^/]+"
 )
 
 
+def program(module: str) -> list[str]:
+    """The command of a module of this package."""
+    return [sys.executable, "-m", f"controlplane.{module}"]
+
+
+def environment(at: Iterable[str], notes: Path) -> dict[str, str]:
+    """What a process needs to know to end after the writes `at`."""
+    return {"CRASH_AT": json.dumps(sorted(at)), "CRASH_NOTES": str(notes), "PYTHONPATH": str(ROOT)}
+
+
 class Crash:
-    """Notes writes, and ends the process after those that it was told of."""
+    """Notes writes, and ends the process after those that it was told of. Thread-safe."""
 
     def __init__(self, at: set[str], notes: Path) -> None:
         self._at = at
         self._notes = notes
+        self._lock = threading.Lock()
+
+    @classmethod
+    def planned(cls) -> Self:
+        """As the environment has it."""
+        return cls(set(json.loads(os.environ["CRASH_AT"])), Path(os.environ["CRASH_NOTES"]))
 
     def __call__(self, write: str) -> None:
         if "/leases" in write:
             return
         word = NAMES.sub("*", write)
-        before = self._notes.read_text().splitlines() if self._notes.exists() else []
-        line = f"{word} #{sum(old.rpartition(' #')[0] == word for old in before) + 1}"
-        with self._notes.open("a") as sink:
-            sink.write(line + "\n")
-        if line in self._at:
-            os._exit(EXIT_CRASHED)
+        with self._lock:
+            before = self._notes.read_text().splitlines() if self._notes.exists() else []
+            line = f"{word} #{sum(old.rpartition(' #')[0] == word for old in before) + 1}"
+            with self._notes.open("a") as sink:
+                sink.write(line + "\n")
+            if line in self._at:
+                os._exit(EXIT_CRASHED)
 
 
 if __name__ == "__main__":
-    main(obj=Crash(set(json.loads(os.environ["CRASH_AT"])), Path(os.environ["CRASH_NOTES"])))
+    main(obj=Crash.planned())

@@ -57,6 +57,12 @@ class Process:
             code = self._child.returncode if self._child else "none"
             raise RuntimeError(f"{self.name} ended (exit status {code}); the end of {self.log}:\n{self.tail()}")
 
+    def require_status(self, *right: int) -> None:
+        """Raise with the end of the log when it has ended with an exit status that is none of these."""
+        code = self._child.poll() if self._child else None
+        if code not in right:
+            raise RuntimeError(f"{self.name} ended (exit status {code}); the end of {self.log}:\n{self.tail()}")
+
     def send(self, number: signal.Signals) -> None:
         """Send a signal, for example SIGSTOP to make it hang."""
         os.kill(self.pid, number)

@@ -150,6 +150,11 @@ class Stage:
             raise LookupError(f"claim {claim} is not allocated")
         return found
 
+    def composed(self, claim: str) -> bool:
+        """Whether the operator has told the scheduler that the claim's region stands."""
+        devices = self.api.get(CLAIM, claim, self.namespace)["status"].get("devices") or []
+        return any(c["type"] == "hymcache.io/RegionComposed" for d in devices for c in d.get("conditions") or [])
+
     def region(self, claim: str) -> Object:
         """The region of a claim's allocation; an error while there is none."""
         return self.api.get(REGION, f"r-{self.allocation(claim)['shareID']}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -40,6 +41,29 @@ def wait(what: str, probe: Callable[[], T | None], *, seconds: float = 15.0, pau
         if time.monotonic() > deadline:
             raise WaitTimeoutError(f"waited {seconds:g} s for {what}; last seen: {seen!r}")
         time.sleep(pause)
+
+
+def first_times(probes: dict[str, Callable[[], object]], *, seconds: float) -> dict[str, float]:
+    """Wait until each probe was true once; after how many seconds each was so for the first time.
+
+    Raises:
+        WaitTimeoutError: one never became true.
+    """
+    begun = time.monotonic()
+    found: dict[str, float] = {}
+
+    def look() -> bool:
+        for what, probe in probes.items():
+            with contextlib.suppress(*NOT_YET):
+                if what not in found and probe():
+                    found[what] = time.monotonic() - begun
+        return len(found) == len(probes)
+
+    try:
+        wait(", ".join(probes), look, seconds=seconds)
+    except WaitTimeoutError as error:
+        raise WaitTimeoutError(f"{error}; seen so far: {found}") from error
+    return found
 
 
 def holds(what: str, probe: Callable[[], bool], *, seconds: float, pause: float = 0.1) -> None:

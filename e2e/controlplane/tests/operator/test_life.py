@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from controlplane import CLAIM, wait
 from controlplane.operators import REGION
 from controlplane.stage import Stage
+from controlplane.waiting import first_times
 
 pytestmark = pytest.mark.controlplane
-
-
-def composed(stage: Stage) -> bool:
-    devices = stage.api.get(CLAIM, "kv", stage.namespace)["status"].get("devices") or []
-    return any(c["type"] == "hymcache.io/RegionComposed" for d in devices for c in d.get("conditions") or [])
 
 
 def test_one_claim_two_pods_on_two_nodes_share_one_memory(stage: Stage) -> None:
@@ -24,20 +18,19 @@ def test_one_claim_two_pods_on_two_nodes_share_one_memory(stage: Stage) -> None:
     stage.add_fabrics()
     stage.wait_published()
     stage.claim("kv", "4Gi")
-    begun = time.monotonic()
     stage.pod("p1", "kv", node="n1")
     stage.pod("p2", "kv", node="n2")
-    marks = {}
-    wait("an allocation", lambda: stage.allocation("kv"), seconds=30)
-    marks["allocated"] = time.monotonic() - begun
-    wait("RegionComposed", lambda: composed(stage), seconds=30)
-    marks["RegionComposed"] = time.monotonic() - begun
-    stage.wait_bound("p1", "p2")
-    marks["bound (the scheduler looks every 5 s)"] = time.monotonic() - begun
-    wait("both plugins to be ready", lambda: all(a.ready for a in stage.actors.values()), seconds=30)
-    marks["both nodes ready"] = time.monotonic() - begun
-    print("\nfrom the claim: " + ", ".join(f"{what} {seconds:.1f} s" for what, seconds in marks.items()))
-    assert marks["both nodes ready"] < 12
+    took = first_times(
+        {
+            "allocated": lambda: stage.allocation("kv"),
+            "RegionComposed": lambda: stage.composed("kv"),
+            "bound (the scheduler looks every 5 s)": lambda: stage.bound("p1", "p2"),
+            "both nodes ready": lambda: all(a.ready for a in stage.actors.values()),
+        },
+        seconds=60,
+    )
+    print("\nfrom the claim: " + ", ".join(f"{what} {seconds:.1f} s" for what, seconds in took.items()))
+    assert took["both nodes ready"] < 12
 
     share = stage.allocation("kv")["shareID"]
     regions = stage.api.list(REGION)

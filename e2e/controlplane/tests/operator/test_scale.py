@@ -18,7 +18,7 @@ from controlplane.waiting import holds
 pytestmark = [pytest.mark.controlplane, pytest.mark.slow]
 
 GIB = 1 << 30
-FOREIGN = 5000
+FOREIGN = 1500
 
 
 def resident_mib(pid: int) -> float:
@@ -27,7 +27,7 @@ def resident_mib(pid: int) -> float:
 
 
 @pytest.mark.timeout(900)
-def test_five_thousand_claims_of_others_cost_neither_memory_nor_time(stage: Stage) -> None:
+def test_fifteen_hundred_claims_of_others_cost_neither_memory_nor_time(stage: Stage) -> None:
     stage.build(nodes=("n1",))
     stage.start_operator()
     stage.add_fabrics()
@@ -46,7 +46,7 @@ def test_five_thousand_claims_of_others_cost_neither_memory_nor_time(stage: Stag
     lag = time.monotonic() - begun
     after = resident_mib(stage.operator.process.pid)
     print(f"{FOREIGN} foreign claims: RSS {before:.0f} -> {after:.0f} MiB, region {lag:.1f} s after the pod")
-    assert after - before < 60
+    assert after - before < 20
     assert lag < 10
 
 

@@ -13,12 +13,13 @@ import kopf
 from hymcache.operator.clients import connect
 from hymcache.operator.clients.api import Api, ConflictError, DeposedError
 from hymcache.operator.clients.events import Events
-from hymcache.operator.clients.kinds import FABRIC
+from hymcache.operator.clients.kinds import FABRIC, REGION
 from hymcache.operator.clock import SystemClock
 from hymcache.operator.fabric.session import Sessions
 from hymcache.operator.handlers import watch
 from hymcache.operator.health import HealthServer
 from hymcache.operator.leader import Leader, take_over
+from hymcache.operator.log import note
 from hymcache.operator.metrics import Metrics
 from hymcache.operator.reconcile import blade, claim, fabric, node
 from hymcache.operator.reconcile.context import Context
@@ -159,6 +160,7 @@ class Operator:
 
     async def _reconcile(self, key: Key) -> float | None:
         started, outcome = time.monotonic(), "ok"
+        self._note(key)
         try:
             return await RECONCILERS[key.kind](self._ctx, key.name)
         except Exception:
@@ -167,6 +169,13 @@ class Operator:
         finally:
             self.metrics.reconciles.labels(key.kind, outcome).inc()
             self.metrics.reconcile_seconds.labels(key.kind).observe(time.monotonic() - started)
+
+    def _note(self, key: Key) -> None:
+        """What the work is about, in every line of this task: also in the queue's own, after a failure."""
+        note(**{"blade" if key.kind == "touch" else key.kind: key.name})
+        found = self.store.get(REGION, key.name) if key.kind == "region" else None
+        if found is not None and (ref := found["spec"].get("claimRef")):
+            note(claim=f"{ref['namespace']}/{ref['name']}")
 
     async def _gauges(self, queue: WorkQueue) -> None:
         """Numbers that are counted, not added up."""

@@ -245,7 +245,9 @@ async def distrust(ctx: Context, name: str, cause: Cause, message: str, wanted_b
     )
     blade = await _write_status(ctx, blade, status)
     await publish(ctx, blade, facts, status, session)
-    await ctx.events.emit(Reference.of(BLADE, blade), "Warning", _reason(cause), f"{message}; again in {pause:.0f} s")
+    await ctx.events.emit(
+        Reference.of(BLADE, blade), "Warning", _reason(cause), f"{message}; tried again in {pause:.0f} s"
+    )
     ctx.wake(Key("blade", name), pause)
 
 

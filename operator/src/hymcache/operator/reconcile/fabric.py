@@ -163,7 +163,7 @@ async def _leave(ctx: Context, live: Object) -> float | None:
     blades = [b["metadata"]["name"] for b in ctx.store.all(BLADE) if b["spec"]["fabric"] == name]
     held = [r["metadata"]["name"] for blade in blades for r in ctx.store.regions_on(blade)]
     if held:
-        note = f"fabric {name} stays until its regions are released: {', '.join(sorted(held)[:10])}"
+        note = f"fabric {name} stays until its regions are released, end the pods of {', '.join(sorted(held)[:10])}"
         await ctx.events.emit(Reference.of(FABRIC, live), "Warning", "FabricInUse", note)
         session = ctx.sessions.get(name)
         if session is not None:

@@ -217,7 +217,9 @@ class Act:
                 raise DeposedError(str(error)) from error
             tries.count += 1
             tries.due = self.ctx.clock.monotonic() + min(2.0 ** (tries.count - 1), ATTACH_PAUSE_MAX_SECONDS)
-            await self.ctx.events.emit(self._reference, "Warning", "AttachFailed", f"node {host.node}: {error}")
+            await self.ctx.events.emit(
+                self._reference, "Warning", "AttachFailed", f"node {host.node}: {error}; tried again by itself"
+            )
             message = str(error)[:1024]
             return Attachment(node=host.node, phase=AttachmentPhase.FAILED, epoch=self.view.epoch, message=message)
         self.ctx.memory.attach.pop((self.view.name, host.node), None)
@@ -240,7 +242,7 @@ class Act:
             session.record(replace(view.found, hosts=view.found.hosts - {key}))
         phase = AttachmentPhase.FENCED if fenced else AttachmentPhase.DETACHED
         if fenced:
-            message = f"node {node} did not let go of region {view.name} and was cut off the fabric"
+            message = f"node {node} held on to region {view.name} and was cut off; look why its plugin is silent"
             await self.ctx.events.emit(self._reference, "Warning", "HostFenced", message)
         self.ctx.memory.attach.pop((view.name, node), None)
         await self._change(Change(attachments={node: Attachment(node=node, phase=phase, epoch=view.epoch)}))
