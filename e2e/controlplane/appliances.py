@@ -58,7 +58,7 @@ class Appliance:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.process.stop()
+        self.process.kill()  # its memory goes with it
 
     def start(self) -> None:
         """Start it, or start it again: then it listens on another port, so that a fabric has to be told."""

@@ -90,7 +90,7 @@ class PluginNode:
         """End everything; pods of the node are not told."""
         self.pods.close()
         self.kubelet.close()
-        self.plugin.stop()
+        self.plugin.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def reboot(self) -> None:

@@ -83,7 +83,7 @@ class Stage:
             name=name,
             env=env,
         )
-        self._stack.callback(found.process.stop)
+        self._stack.callback(found.process.kill)  # nothing of it is needed any more, so it need not end cleanly
         found.start()
         self.operator = found
         return found

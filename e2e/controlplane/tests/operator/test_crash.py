@@ -75,7 +75,7 @@ class Life:
         self.until("region gone", lambda: not stage.api.list(REGION))
         self.until("blade empty", lambda: not stage.appliances["b1"].regions())
         assert self.most == 1, "a second region was composed"
-        stage.operator.process.stop()
+        stage.operator.process.kill()
         return self.notes.read_text().splitlines()
 
 
