@@ -368,3 +368,12 @@ def test_a_blade_in_no_inventory_fails_a_waiting_claim_after_its_budget_and_a_ru
     world.later(SETTINGS.compose_budget_seconds + 1)
     world.settle()
     assert (world.failure is None) is composed
+
+
+def test_a_region_whose_blade_nobody_knows_waits_and_is_written_no_more() -> None:
+    world = World(facts=None, finalizers=set())
+    assert isinstance(world.settle(most=6), steps.Wait)
+    assert isinstance(world.step(), steps.Wait)
+    world.need = Need.NEVER
+    world.settle(most=6)
+    assert world.gone

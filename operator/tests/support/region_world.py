@@ -171,7 +171,7 @@ class World:
         """The effect of a step."""
         match step:
             case steps.Prepare():
-                assert self.facts is not None or self.spec.uuid
+                assert self.facts is not None or FINALIZER_REGION not in self.finalizers, "nothing to prepare"
                 self.finalizers.add(FINALIZER_REGION)
                 if self.facts is not None:
                     self.spec = filled(view.region, self.facts, "hymcache-")

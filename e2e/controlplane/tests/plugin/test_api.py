@@ -6,7 +6,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,7 +39,7 @@ def connect(installed: ControlPlane, namespace: str) -> Connect:
 
 
 @pytest.fixture
-def region(installed: ControlPlane, namespace: str) -> str:
+def region(installed: ControlPlane, namespace: str) -> Iterator[str]:
     name = f"{namespace}-r"
     installed.api.create(
         {
@@ -49,7 +49,8 @@ def region(installed: ControlPlane, namespace: str) -> str:
             "spec": {"blade": "b1", "bytes": 1 << 30},
         }
     )
-    return name
+    yield name
+    installed.api.delete(REGION, name)
 
 
 def entry(node: str, **fields: object) -> dict[str, object]:

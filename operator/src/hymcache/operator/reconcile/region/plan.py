@@ -64,7 +64,7 @@ def releasing(view: View) -> bool:
 def _serve(view: View, settings: Settings) -> Step:
     if view.share.failed:
         return _settled(view, Wait(30.0, "the scheduler has not given the failed allocation up yet"))
-    if not view.finalized or not _filled(view):
+    if not view.finalized or (view.blade is not None and not _filled(view)):  # an unknown blade fills nothing
         return Prepare()
     if view.blade is None:
         return _without_blade(view, settings)
