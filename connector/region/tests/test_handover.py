@@ -41,7 +41,7 @@ def open_fds() -> int:
     links = []
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
-            links.append(os.readlink(link))
+            links.append(str(link.readlink()))
     return sum("memfd:region-test" in link for link in links)
 
 
