@@ -4,7 +4,9 @@
 //! lock is released where a call is long, errors become exceptions.
 
 mod arguments;
+mod bare;
 mod buffers;
+mod inspect;
 mod keys;
 mod namespace;
 mod pages;
@@ -25,5 +27,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<namespace::Namespace>()?;
     module.add_class::<pages::Pages>()?;
     module.add_class::<pages::Blocks>()?;
-    module.add_function(wrap_pyfunction!(region::format, module)?)
+    module.add_function(wrap_pyfunction!(region::format, module)?)?;
+    module.add_class::<bare::Window>()?;
+    module.add_function(wrap_pyfunction!(bare::bare_copies, module)?)
 }

@@ -1,6 +1,8 @@
 //! `Region`: attach, report, and the calls that work on references.
 
 use crate::arguments::{Handle, exception, maybe_detached, target};
+use crate::bare::Window;
+use crate::inspect;
 use crate::namespace::Namespace;
 use crate::pages::{Pages, integers};
 use crate::refs;
@@ -224,6 +226,58 @@ impl Region {
     fn sweep(&self, py: Python<'_>) -> PyResult<usize> {
         let live = self.handle.live()?;
         Ok(py.detach(|| live.sweep()))
+    }
+
+    /// Header lines of a domain that are not free, among `count` from `first` on: `(next, rows)`; `next` is 0 at the end.
+    ///
+    /// A row is (header, generation, state, damage or None, namespace number, units, bytes, chunks, seconds from format to
+    /// commit); damage is the counter that a read would add to. Stores nothing.
+    #[pyo3(signature = (domain, first=0, count=65536))]
+    fn objects(
+        &self,
+        py: Python<'_>,
+        domain: u32,
+        first: u32,
+        count: u32,
+    ) -> PyResult<(u32, Vec<inspect::Row>)> {
+        inspect::objects(py, &self.handle, domain, first, count)
+    }
+
+    /// Read and verify the object of a header: `(bytes, None)`, or `(0, reason)`.
+    ///
+    /// Attached read-only, what fails is left as it is; the owner drops it, as after any read.
+    fn verify(
+        &self,
+        py: Python<'_>,
+        domain: u32,
+        header: u32,
+        generation: u64,
+    ) -> PyResult<(u64, Option<&'static str>)> {
+        inspect::verify(py, &self.handle, domain, header, generation)
+    }
+
+    /// Chunks of a domain by what they are held for: free, writing, valid, retired, leaving, orphaned.
+    fn chunk_use<'py>(&self, py: Python<'py>, domain: u32) -> PyResult<Bound<'py, PyDict>> {
+        inspect::chunk_use(py, &self.handle, domain)
+    }
+
+    /// Puts ever begun in a domain (`claims`) and uses of its objects by its own host (`uses`): numbers that rise.
+    fn activity<'py>(&self, py: Python<'py>, domain: u32) -> PyResult<Bound<'py, PyDict>> {
+        inspect::activity(py, &self.handle, domain)
+    }
+
+    /// Access to the raw bytes of a reservation of one unit, for benchmarks.
+    fn window(&self, reference: &Bound<'_, PyAny>) -> PyResult<Window> {
+        Window::new(Arc::clone(&self.handle), reference)
+    }
+
+    /// Fingerprints that a domain has registered, by the number in its headers.
+    fn namespaces<'py>(
+        &self,
+        py: Python<'py>,
+        domain: u32,
+    ) -> PyResult<Vec<(u16, Bound<'py, PyBytes>)>> {
+        inspect::namespaces(py, &self.handle, domain)
     }
 
     #[pyo3(signature = (refs, pages, ids, first, count, *, section=0))]

@@ -51,7 +51,7 @@ fn store_line<M: Memory>(mem: &M, place: u64, line: &Line) {
 }
 
 /// Loads a rare line fresh; `None` when its seal does not hold.
-fn load_sealed<M: Memory>(mem: &M, place: u64) -> Option<Line> {
+pub(crate) fn load_sealed<M: Memory>(mem: &M, place: u64) -> Option<Line> {
     mem.invalidate(place, LINE, Step::SealedInvalidate);
     mem.full_fence(Step::SealedLookFence);
     let line: Line = std::array::from_fn(|i| mem.load(place + 8 * i as u64));

@@ -3,7 +3,7 @@
 //! | layer | modules | what it knows |
 //! |---|---|---|
 //! | format | [`layout`], [`superblock`], [`header`], [`words`], [`domain`] | where every byte lies and what it means |
-//! | protocol | [`probe`], [`read`], [`write`], [`evict`], [`sweep`] over [`memory::Memory`] | order of loads, stores, flushes, fences |
+//! | protocol | [`probe`], [`read`], [`write`], [`evict`], [`sweep`], [`inspect`] over [`memory::Memory`] | order of loads, stores, flushes, fences |
 //! | process | [`mapped`], [`os`], [`attach`], [`region`] | files, mappings, locks, signals, threads |
 //!
 //! The protocol is generic over [`memory::Memory`]: the product runs it on [`mapped::Mapped`], the tests on models that
@@ -18,6 +18,7 @@ pub mod error;
 pub mod evict;
 pub mod format;
 pub mod header;
+pub mod inspect;
 pub mod layout;
 pub mod mapped;
 pub mod memory;
@@ -30,5 +31,6 @@ pub mod stats;
 pub mod superblock;
 pub mod sweep;
 pub mod tiles;
+pub mod window;
 pub mod words;
 pub mod write;

@@ -50,7 +50,7 @@ impl Mapped {
 
     /// Address of a range inside the mapping.
     #[inline]
-    fn range(&self, at: u64, len: u64) -> Option<*mut u8> {
+    pub(crate) fn range(&self, at: u64, len: u64) -> Option<*mut u8> {
         let end = at.checked_add(len)?;
         if end <= self.mapping.len() {
             return Some(self.mapping.base().wrapping_add(at as usize));

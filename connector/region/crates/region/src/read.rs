@@ -113,7 +113,7 @@ impl<M: Memory> Core<M> {
     }
 
     /// The header's line, fresh, each word loaded once, the first one again at the end.
-    fn first_look(&self, place: Place) -> Line {
+    pub(crate) fn first_look(&self, place: Place) -> Line {
         let at = self.layout.header(place.domain, place.header);
         if self.is_foreign(place.domain) {
             self.mem.invalidate(at, LINE, Step::HeaderInvalidate);
@@ -140,7 +140,7 @@ impl<M: Memory> Core<M> {
             && line[1..] == first[1..]
     }
 
-    fn check_header(
+    pub(crate) fn check_header(
         &self,
         place: Place,
         key: Option<&Digest>,

@@ -257,6 +257,26 @@ impl Live {
         }
     }
 
+    /// Reads and verifies the object at a place. See [`Core::verify`].
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub fn verify(&self, place: Place) -> Result<u64, Miss> {
+        if !self.ready() {
+            return Err(Miss::Lost);
+        }
+        SCRATCH.with_borrow_mut(|scratch| self.core.verify(place, scratch))
+    }
+
+    /// Runs a report, or gives `none` where the mapping does not stand.
+    pub fn inspect<T>(&self, none: T, report: impl FnOnce(&Core<Mapped>) -> T) -> T {
+        if self.ready() {
+            report(&self.core)
+        } else {
+            none
+        }
+    }
+
     /// Sweeps every process of the own domain that is dead. Returns how many were.
     pub fn sweep(&self) -> usize {
         match (&self.core.own, &self.locks) {

@@ -118,6 +118,13 @@ events! {
     PutGone => "put_gone",
 }
 
+impl Event {
+    /// Name of the counter.
+    pub const fn name(self) -> &'static str {
+        NAMES[self as usize]
+    }
+}
+
 impl From<Miss> for Event {
     fn from(miss: Miss) -> Self {
         match miss {
