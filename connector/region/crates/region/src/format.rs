@@ -190,7 +190,8 @@ fn write(medium: &Medium, superblock: &Superblock, layout: &Layout) -> Result<()
     Err(RegionError::new(ErrorKind::Io, message))
 }
 
-/// Writes everything before the pool: a superblock that says so first, one that says ready last.
+/// Writes everything before the pool: a superblock that says so first, one that says ready last. Zeros and counters are
+/// in memory by then: fences of later stores (sealed lines, the superblock) come between.
 pub fn write_metadata<M: Memory>(mem: &M, superblock: &Superblock, layout: &Layout) {
     let formatting = Superblock {
         progress: Progress::Formatting,
@@ -204,7 +205,6 @@ pub fn write_metadata<M: Memory>(mem: &M, superblock: &Superblock, layout: &Layo
         mem.store(free, layout.geometry.domain_chunks.into());
         mem.flush(free, 8, Step::FormatCountersFlush);
     }
-    mem.store_fence(Step::FormatCountersFence);
     store_superblock(mem, &superblock.encode(layout));
 }
 
@@ -216,7 +216,6 @@ fn zero<M: Memory>(mem: &M, at: u64, len: u64) {
         let piece = unsafe { Piece::new(zeros.as_mut_ptr(), part) };
         mem.copy_in(at + offset, piece, 0);
     }
-    mem.store_fence(Step::FormatZeroFence);
 }
 
 /// Stores a superblock. Until its last store, which is the state's, whoever looks finds a format under way: first the

@@ -84,7 +84,7 @@ pub enum Step {
     TakeoverInvalidate,
     /// New owner: fence of [`Step::TakeoverInvalidate`], before its first store.
     TakeoverFence,
-    /// New owner: the emptied metadata leaves the cache. Freshness.
+    /// New owner: the emptied metadata leaves the cache, so that nobody reads the former owner's objects any more.
     TakeoverFlush,
     /// New owner: fence of [`Step::TakeoverFlush`].
     TakeoverDone,
@@ -100,12 +100,8 @@ pub enum Step {
     FormatReadyFlush,
     /// Fence of [`Step::FormatReadyFlush`].
     FormatReadyFence,
-    /// Format: zeros, by non-temporal stores, are in memory before the superblock says ready.
-    FormatZeroFence,
-    /// Format: counters, as another host may own the domain.
+    /// Format: counters, which other hosts report. Freshness.
     FormatCountersFlush,
-    /// Fence of [`Step::FormatCountersFlush`].
-    FormatCountersFence,
 }
 
 /// A condition the protocol relies on.

@@ -14,7 +14,7 @@ use crate::memory::{Check, Memory, Step};
 use crate::probe::{Accept, is_at};
 use crate::stats::{Event, Miss};
 use crate::tiles::Tiles;
-use crate::words::HeaderWord;
+use crate::words::{HeaderWord, State};
 
 /// Bytes of a foreign domain that are dropped from the caches ahead of their copy: enough that the fence between two
 /// batches costs little, few enough to overlap with the copy.
@@ -135,8 +135,9 @@ impl<M: Memory> Core<M> {
             self.mem.full_fence(Step::RecheckFence);
         }
         let line = self.line(at);
-        is_at(&Header::decode(&line), place)
-            && HeaderWord(line[0]).stable() == HeaderWord(first[0]).stable()
+        let (now, then) = (HeaderWord(line[0]), HeaderWord(first[0]));
+        (now.is(State::Valid) || now.is(State::Retired))
+            && now.stable() == then.stable()
             && line[1..] == first[1..]
     }
 

@@ -10,7 +10,7 @@ use std::ptr;
 use std::rc::Rc;
 
 /// What is left out of the protocol in a run.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Mutation {
     /// Flushes and fences that do not happen.
     pub(crate) skip: HashSet<Step>,
@@ -21,7 +21,7 @@ pub(crate) struct Mutation {
 /// Memory as one process of the model sees it.
 pub(crate) struct Adversary {
     world: Rc<RefCell<World>>,
-    process: usize,
+    pub(crate) process: usize,
     mutation: Mutation,
     yielder: Rc<Cell<*const Yielder<(), ()>>>,
 }
@@ -29,11 +29,20 @@ pub(crate) struct Adversary {
 impl Adversary {
     /// A process on `host` that runs without interruption: for setting up.
     pub(crate) fn quiet(world: &Rc<RefCell<World>>, host: usize) -> Self {
+        Self::undisturbed(world, host, &Mutation::default())
+    }
+
+    /// A process that runs without interruption, in a world that does nothing on its own meanwhile.
+    pub(crate) fn undisturbed(
+        world: &Rc<RefCell<World>>,
+        host: usize,
+        mutation: &Mutation,
+    ) -> Self {
         let process = world.borrow_mut().join(host);
         Self {
             world: Rc::clone(world),
             process,
-            mutation: Mutation::default(),
+            mutation: mutation.clone(),
             yielder: Rc::new(Cell::new(ptr::null())),
         }
     }
@@ -49,8 +58,10 @@ impl Adversary {
     }
 
     fn is_inside(&self, at: u64, len: u64) -> bool {
-        at.checked_add(len)
-            .is_some_and(|end| end <= self.world.borrow().bytes())
+        let mut world = self.world.borrow_mut();
+        let inside = at.checked_add(len).is_some_and(|end| end <= world.bytes());
+        world.strays += u64::from(!inside);
+        inside
     }
 
     fn lines(at: u64, len: u64) -> impl Iterator<Item = u64> {
@@ -67,6 +78,15 @@ impl Adversary {
             done += part;
             (part > 0).then_some(item)
         })
+    }
+}
+
+impl Mutation {
+    /// The same, and these checks pass too.
+    pub(crate) fn and_blind(&self, checks: &[Check]) -> Self {
+        let mut more = self.clone();
+        more.blind.extend(checks);
+        more
     }
 }
 
@@ -90,6 +110,9 @@ impl Memory for Adversary {
 
     fn cas(&self, at: u64, old: u64, new: u64) -> Result<u64, u64> {
         self.step();
+        if !self.is_inside(at, 8) {
+            return Err(0);
+        }
         let found = self
             .world
             .borrow_mut()
@@ -100,6 +123,9 @@ impl Memory for Adversary {
 
     fn add(&self, at: u64, value: u64) -> u64 {
         self.step();
+        if !self.is_inside(at, 8) {
+            return 0;
+        }
         self.world
             .borrow_mut()
             .modify(self.process, at, |word| Some(word.wrapping_add(value)))
@@ -107,7 +133,7 @@ impl Memory for Adversary {
 
     fn flush(&self, at: u64, len: u64, step: Step) {
         self.step();
-        if !self.mutation.skip.contains(&step) {
+        if !self.mutation.skip.contains(&step) && self.is_inside(at, len) {
             for line in Self::lines(at, len) {
                 self.world.borrow_mut().flush(self.process, line, true);
             }
@@ -116,7 +142,7 @@ impl Memory for Adversary {
 
     fn invalidate(&self, at: u64, len: u64, step: Step) {
         self.step();
-        if !self.mutation.skip.contains(&step) {
+        if !self.mutation.skip.contains(&step) && self.is_inside(at, len) {
             for line in Self::lines(at, len) {
                 self.world.borrow_mut().flush(self.process, line, false);
             }

@@ -18,10 +18,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-const KEYS: usize = 3;
-const CHUNKS: u32 = 3;
-/// (units, bytes of a unit): one chunk, two chunks, one full chunk.
-const SHAPES: [(u16, u32); KEYS] = [(1, 120), (2, 72), (1, 128)];
+pub(crate) const KEYS: usize = 3;
+pub(crate) const CHUNKS: u32 = 3;
+/// (units, bytes of a unit): one chunk, two full chunks (hence two batches of a read), one full chunk.
+const SHAPES: [(u16, u32); KEYS] = [(1, 120), (2, 128), (1, 128)];
 const ROUNDS: usize = 12;
 const STEPS_MAX: u64 = 60_000;
 
@@ -68,14 +68,14 @@ thread_local! {
 }
 
 /// Time passes with every look at the clock.
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     MILLISECONDS.with(|now| {
         now.set(now.get() + 20);
         now.get()
     })
 }
 
-fn digest(key: usize) -> Digest {
+pub(crate) fn digest(key: usize) -> Digest {
     Digest {
         a: key as u64 + 1,
         b: 7,
@@ -84,7 +84,7 @@ fn digest(key: usize) -> Digest {
     }
 }
 
-fn content(key: usize, version: u64) -> Vec<u8> {
+pub(crate) fn content(key: usize, version: u64) -> Vec<u8> {
     let (units, unit_bytes) = SHAPES[key];
     let words = u64::from(units) * u64::from(unit_bytes) / 8;
     (0..words)
@@ -92,19 +92,19 @@ fn content(key: usize, version: u64) -> Vec<u8> {
         .collect()
 }
 
-fn is_content(key: usize, bytes: &[u8]) -> bool {
+pub(crate) fn is_content(key: usize, bytes: &[u8]) -> bool {
     let mut first = [0; 8];
     first.copy_from_slice(&bytes[..8]);
     let version = u64::from_le_bytes(first) << 8 >> 24;
     bytes == content(key, version)
 }
 
-fn piece(bytes: &mut [u8]) -> [Piece; 1] {
+pub(crate) fn piece(bytes: &mut [u8]) -> [Piece; 1] {
     // SAFETY: callers keep the vector until the call that gets the piece is over.
     [unsafe { Piece::new(bytes.as_mut_ptr(), bytes.len()) }]
 }
 
-fn layout() -> Layout {
+pub(crate) fn layout() -> Layout {
     Layout::new(Geometry {
         bytes: 1 << 20,
         granule: 4096,
@@ -144,7 +144,7 @@ fn own(core: &Core<Adversary>) -> &Own {
     core.own.as_ref().expect("attached for writing")
 }
 
-fn shape(key: usize) -> Shape {
+pub(crate) fn shape(key: usize) -> Shape {
     let (units, unit_bytes) = SHAPES[key];
     Shape {
         units,
@@ -274,7 +274,7 @@ fn guess(shared: &Shared, core: &Core<Adversary>, random: &mut Random, scratch: 
         header,
         generation: word.generation() + random.below(2) as u64,
     };
-    let mut bytes = vec![0; 144];
+    let mut bytes = vec![0; 256];
     let got = core.read(
         place,
         None,
@@ -309,7 +309,7 @@ fn reader(shared: &Rc<Shared>, mem: Adversary, seed: u64, guesses: usize) {
     core.leave(own(&core));
 }
 
-fn format(world: &Rc<RefCell<World>>, layout: &Layout) {
+pub(crate) fn format(world: &Rc<RefCell<World>>, layout: &Layout) {
     let mem = Adversary::quiet(world, 0);
     for domain in 0..layout.geometry.domains {
         format_domain(&mem, layout, domain);
@@ -317,7 +317,7 @@ fn format(world: &Rc<RefCell<World>>, layout: &Layout) {
         mem.store(free, CHUNKS.into());
         mem.flush(free, 8, Step::FormatCountersFlush);
     }
-    mem.full_fence(Step::FormatCountersFence);
+    mem.full_fence(Step::SealedFence);
 }
 
 fn spawn(

@@ -70,9 +70,13 @@ pub(crate) struct World {
     history: BTreeMap<u64, Vec<[u64; WORDS]>>,
     late: Vec<std::ops::Range<u64>>,
     pub(crate) steps: u64,
+    /// Accesses that lay outside the region: damage that a check let through.
+    pub(crate) strays: u64,
     /// The last step was a successful compare-and-swap: a good moment to die.
     pub(crate) tempting: bool,
     moods: Moods,
+    /// Nothing happens on its own: dirty lines stay dirty, what is pending stays pending.
+    pub(crate) calm: bool,
 }
 
 /// How often, in steps, the world does each thing on its own: some worlds are lazy, some restless.
@@ -103,7 +107,9 @@ impl World {
             history: BTreeMap::new(),
             late: Vec::new(),
             steps: 0,
+            strays: 0,
             tempting: false,
+            calm: false,
         }
     }
 
@@ -117,6 +123,21 @@ impl World {
             ..Process::default()
         });
         self.processes.len() - 1
+    }
+
+    /// A word as memory has it, whatever the caches hold.
+    pub(crate) fn in_memory(&self, at: u64) -> u64 {
+        self.memory[(at / LINE) as usize][(at % LINE / 8) as usize]
+    }
+
+    /// A fault changes a word, in memory and in every cache that has it.
+    pub(crate) fn damage(&mut self, at: u64, change: impl Fn(u64) -> u64) {
+        let (line, word) = (at / LINE, (at % LINE / 8) as usize);
+        let new = &mut self.memory[line as usize][word];
+        *new = change(*new);
+        for cached in self.caches.iter_mut().filter_map(|c| c.get_mut(&line)) {
+            cached.words[word] = change(cached.words[word]);
+        }
     }
 
     /// From now on, lines in these ranges may be overwritten by what they held earlier: a stale dirty line that a host
@@ -263,6 +284,9 @@ impl World {
         self.steps += 1;
         self.now += 1;
         self.tempting = false;
+        if self.calm {
+            return;
+        }
         if self.random.one_in(self.moods.evict) {
             self.evict_something();
         }

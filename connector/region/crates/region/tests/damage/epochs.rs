@@ -1,0 +1,58 @@
+//! Writers of a former epoch, on a host that nobody fenced: they go on storing where the old layout had things.
+
+use crate::bed::{KEYS, Raw, User};
+use crate::change::Random;
+use crate::setting;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long old and new writers run side by side.
+const MILLISECONDS: u64 = 1500;
+/// The new epoch's chunks are of another size.
+const NEW_CHUNK_BYTES: u64 = 128 << 10;
+
+#[test]
+fn writers_of_a_former_epoch_never_make_a_read_wrong() {
+    let (raw, layout) = Raw::formatted();
+    // Cores without locks, as those of another host are, and without the look at the epoch that requests begin with.
+    let zombies: Vec<_> = (0..2).map(|domain| raw.zombie(&layout, domain)).collect();
+    raw.format_again(NEW_CHUNK_BYTES);
+    let users: Vec<User> = (0..2)
+        .map(|domain| User::new(raw.attach(domain, false).expect("attach")))
+        .collect();
+    let (end, old_puts) = (AtomicBool::new(false), AtomicU64::new(0));
+    let until = Instant::now() + Duration::from_millis(setting("HYMCACHE_FLIP_MS", MILLISECONDS));
+    let (mut hits, mut random) = (0, Random::new(5));
+    std::thread::scope(|scope| {
+        for zombie in &zombies {
+            let (end, old_puts, user) = (&end, &old_puts, &users[0]);
+            scope.spawn(move || {
+                let mut random = Random::new(9);
+                while !end.load(Ordering::Relaxed) {
+                    let key = random.below(KEYS as u64) as usize;
+                    old_puts.fetch_add(u64::from(zombie.put(user, key)), Ordering::Relaxed);
+                    zombie.evict(user, random.below(KEYS as u64) as usize);
+                }
+            });
+        }
+        while Instant::now() < until {
+            let key = random.below(KEYS as u64) as usize;
+            let user = &users[random.below(2) as usize];
+            match user.get(key) {
+                Some(is_right) => {
+                    assert!(is_right, "key {key}: wrong bytes");
+                    hits += 1;
+                }
+                None => _ = user.put(key),
+            }
+        }
+        end.store(true, Ordering::Relaxed);
+    });
+    let old_puts = old_puts.load(Ordering::Relaxed);
+    println!("{hits} hits beside {old_puts} puts of the former epoch");
+    assert!(hits > 100 && old_puts > 100);
+    assert!(users.iter().all(|user| user.strays() == 0));
+    for user in users {
+        user.live.end();
+    }
+}
