@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,10 +44,10 @@ class Appliance:
             "password-file": str(password),
             **{name.replace("_", "-"): value for name, value in options.items()},
         }
-        argv = [str(Path(sys.executable).parent / "hymcache-appliance")]
-        argv += [f"--{name}={value}" for name, value in flags.items()]
+        argv = [f"--{name}={value}" for name, value in flags.items()]
         argv += [f"--host={name}={uuid}" for name, uuid in hosts.items()]
-        self.process = Process(f"appliance-{blade}", argv, folder / f"appliance-{blade}.log")
+        log = folder / f"appliance-{blade}.log"
+        self.process = Process(f"appliance-{blade}", argv, log, entry="hymcache.emulator.command:run")
         self.url = ""
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Processes that end right after chosen writes, and the operator as one: `python -m controlplane.crashing`.
+"""Processes that end right after chosen writes, and the operator as one: `operator`.
 
 `CRASH_NOTES` is a file that gets a line for every write, over all processes of one life: a word for what was written
 and where, names left out, and how often that has happened in this life so far. `CRASH_AT` is a JSON list of such lines;
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,21 +18,15 @@ from typing import Self
 from hymcache.operator.main import main
 
 EXIT_CRASHED = 137
-ROOT = Path(__file__).resolve().parents[1]
 NAMES = re.compile(
     r"(?<=/)(?:r-[0-9a-f-]{36}|test-[^/]+|hymcache-test-[^/]+|fabric-test-[^/]+|kv\w*)(?=/|$)"
     r"|(?<=Connections/)[^/]+|(?<=MemoryChunks/)[^/]+"
 )
 
 
-def program(module: str) -> list[str]:
-    """The command of a module of this package."""
-    return [sys.executable, "-m", f"controlplane.{module}"]
-
-
 def environment(at: Iterable[str], notes: Path) -> dict[str, str]:
     """What a process needs to know to end after the writes `at`."""
-    return {"CRASH_AT": json.dumps(sorted(at)), "CRASH_NOTES": str(notes), "PYTHONPATH": str(ROOT)}
+    return {"CRASH_AT": json.dumps(sorted(at)), "CRASH_NOTES": str(notes)}
 
 
 class Crash:
@@ -62,5 +55,6 @@ class Crash:
                 os._exit(EXIT_CRASHED)
 
 
-if __name__ == "__main__":
+def operator() -> None:
+    """Run the operator; an entry for `Process`."""
     main(obj=Crash.planned())

@@ -1,4 +1,4 @@
-"""The plugin, ended right after chosen writes to the API server: `python -m controlplane.crashing_plugin`.
+"""The plugin, ended right after chosen writes to the API server.
 
 See `crashing` for how it is told. A write of the own host entry is noted by what it says, one of the CXLNode as
 `node`. Every change of a file or of memory has its own test beside the plugin, without an API server.
@@ -6,7 +6,6 @@ See `crashing` for how it is told. A write of the own host entry is noted by wha
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from hymcache.dra.clients import Object
@@ -39,7 +38,7 @@ class CrashingKube(Kube):
 
 
 def main() -> int:
-    """Run the plugin; the process's exit status."""
+    """Run the plugin; an entry for `Process`. Its exit status."""
     settings, metrics = load(None), Metrics()
     api = CrashingKube(
         settings.node_name,
@@ -48,7 +47,3 @@ def main() -> int:
         errors=metrics.api_errors,
     )
     return Plugin(assemble(settings, api, Superblock(), metrics)).run()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import uuid
 from pathlib import Path
@@ -31,7 +30,7 @@ class PluginNode:
     Args:
         account: (namespace, service account) of the plugin.
         cables: this host's folder of each appliance, with its socket in it.
-        program: how to start the plugin, its flags apart; by default the installed command.
+        entry: the plugin's program, module and function.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class PluginNode:
         cables: list[Path],
         logs: Path,
         settings: dict[str, str] | None = None,
-        program: list[str] | None = None,
+        entry: str = "hymcache.dra.main:main",
     ) -> None:
         self.node = node
         self.folder = Path(tempfile.mkdtemp(prefix="hym-", dir="/tmp"))  # short: socket addresses are
@@ -62,9 +61,8 @@ class PluginNode:
             **QUICK,
             **(settings or {}),
         }
-        argv = program or [str(Path(sys.executable).parent / "hymcache-dra-plugin")]
-        argv = [*argv, *(f"--{name}={value}" for name, value in flags.items())]
-        self.plugin = Process(f"plugin-{node}", argv, logs / f"plugin-{node}.log")
+        argv = [f"--{name}={value}" for name, value in flags.items()]
+        self.plugin = Process(f"plugin-{node}", argv, logs / f"plugin-{node}.log", entry=entry)
         self.kubelet = Kubelet(self.folder / "registry", driver=DRIVER)
         self.runtime = Runtime(self.folder / "cdi")
         self.pods = PodRunner(plane.api, node, self.kubelet, self.runtime)

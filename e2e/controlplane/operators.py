@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -56,16 +55,15 @@ class Operator:
         *,
         lease: str,
         settings: Mapping[str, str] | None = None,
-        program: list[str] | None = None,
+        entry: str = "hymcache.operator.main:main",
         name: str = "operator",
         env: Mapping[str, str] | None = None,
     ) -> None:
         token = plane.token(ACCOUNTS.namespace, ACCOUNTS.operator)
         kubeconfig = plane.kubeconfig(f"{lease}-{name}", token)
         options = {**QUICK, "kubeconfig": str(kubeconfig), "lease-name": lease, "identity": lease, **(settings or {})}
-        argv = program or [str(Path(sys.executable).parent / "hymcache-operator")]
-        argv = [*argv, *(f"--{key}={value}" for key, value in options.items())]
-        self.process = Process(name, argv, folder / f"{name}.log", dict(env or {}))
+        argv = [f"--{key}={value}" for key, value in options.items()]
+        self.process = Process(name, argv, folder / f"{name}.log", dict(env or {}), entry)
 
     def start(self) -> None:
         """Start it, or start it again."""

@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from controlplane.forked import Forked
+
 
 @dataclass
 class Process:
@@ -17,17 +19,23 @@ class Process:
     It is started through `setpriv --pdeathsig`, so it dies with the test runner even when that is killed, and in a
     process group of its own, so a Ctrl-C in the terminal reaches the test first. Start it from a thread that outlives
     it: the kernel sends the death signal when the *thread* that started it ends.
+
+    With an `entry` (module:function) it is one of our own programs and is forked; `argv` are its arguments alone.
     """
 
     name: str
     argv: list[str]
     log: Path
     env: dict[str, str] = field(default_factory=dict)
-    _child: subprocess.Popen[bytes] | None = None
+    entry: str | None = None
+    _child: subprocess.Popen[bytes] | Forked | None = None
 
     def start(self) -> None:
         """Start it; its output is appended to the log."""
         if self.running:
+            return
+        if self.entry is not None:
+            self._child = Forked(self.entry, self.argv, self.env, self.log)
             return
         with self.log.open("ab") as sink:
             self._child = subprocess.Popen(

@@ -68,8 +68,8 @@ class Stage:
 
     def start_operator(
         self,
-        program: list[str] | None = None,
         name: str = "operator",
+        entry: str = "hymcache.operator.main:main",
         env: Mapping[str, str] | None = None,
         **settings: str,
     ) -> Operator:
@@ -79,7 +79,7 @@ class Stage:
             self.folder,
             lease=self.lease,
             settings={key.replace("_", "-"): value for key, value in settings.items()},
-            program=program,
+            entry=entry,
             name=name,
             env=env,
         )

@@ -41,7 +41,7 @@ class Life:
         """The next operator."""
         self.processes += 1
         name = f"{self.claim}-{self.processes}"
-        self.stage.start_operator(crashing.program("crashing"), name=name, env=self.env)
+        self.stage.start_operator(name=name, entry="controlplane.crashing:operator", env=self.env)
 
     def until(self, what: str, done: Callable[[], bool]) -> None:
         """Wait for a state; an operator that has died is followed by another."""

@@ -29,7 +29,7 @@ class Life:
         self.most = 0
         for short, node in stage.nodes.items():
             node.plugin.stop()
-            node.plugin.argv[:1] = crashing.program("crashing_plugin") if number == 0 else node.plugin.argv[:1]
+            node.plugin.entry = "controlplane.crashing_plugin:main"
             node.plugin.env = crashing.environment(at.get(short, []), self.notes[short])
             node.plugin.start()
 
