@@ -14,12 +14,13 @@ from controlplane.kubelet import ClaimKey, Container, Kubelet, NotPreparedError,
 from controlplane.waiting import wait
 from dra_world import crashing
 from dra_world.api import MemoryApi, Object
-from dra_world.appliance import Appliance
+from dra_world.appliance import Appliance, is_clean
 from dra_world.nodes import DRIVER, settings
 from dra_world.operator import PREFIX, Operator
 
 WRITES_MAX = 200  # more than a life has; the test says how many it found
-SHARDS = 4
+SHARDS = [*(pytest.param(n, 4, False, id=str(n)) for n in range(4)), pytest.param(0, 3, True, id="dirty memory")]
+"""First write that kills, distance to the next one, whether the memory comes with another owner's bytes."""
 
 
 class Life:
@@ -106,7 +107,7 @@ def live(life: Life, operator: Operator, appliance: Appliance, number: int) -> N
     first = life.prepare(claim)
     memory = appliance.regions[PREFIX + region]
     with Region.attach(memory, domain=0, host="node-a") as user:
-        assert user.namespace(bytes(32)).put(b"key", b"kv-bytes")
+        assert user.namespace(bytes(32)).put(b"key", b"value")
     descriptor = life.opened(claim)
     assert holds_key(descriptor)
     os.close(descriptor)
@@ -124,16 +125,19 @@ def live(life: Life, operator: Operator, appliance: Appliance, number: int) -> N
 
     wait("nothing to be left", settled, seconds=60)
     assert holds_key(memory), "the region was formatted again"
+    assert is_clean(memory), "bytes of another owner are left"
+    assert life.api.read("CXLRegion", region)["status"]["scrub"]
     appliance.release(PREFIX + region)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize(("shard", "stride", "dirty"), SHARDS)
 def test_killed_at_any_write_the_claim_ends_the_same(
-    shard: int, short_path: Path, api: MemoryApi, appliance: Appliance, operator: Operator
+    shard: int, stride: int, dirty: bool, short_path: Path, api: MemoryApi, appliance: Appliance, operator: Operator
 ) -> None:
-    for after in range(1 + shard, WRITES_MAX, SHARDS):
+    appliance.dirty = operator.hosts_scrub = dirty
+    for after in range(1 + shard, WRITES_MAX, stride):
         folder = short_path / str(after)
         folder.mkdir()
         # The second plugin dies as well, early in its recovery; the third one lives.

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hymcache.dra.keys import claim_uid
+from hymcache.dra.locks import ClaimLocks
 from hymcache.region import Region
 from hymcache.region.handover import HandoverError
 
@@ -103,6 +105,19 @@ def test_left_over_files_of_a_lost_checkpoint_are_removed(
     other.write_text("{}")
     node.start()
     wait("the left-overs to go", lambda: node.left_behind() == [str(other)])
+
+
+def test_lock_that_a_killed_process_left_is_removed_and_a_held_one_is_not(
+    api: MemoryApi, operator: Operator, make_node: MakeNode
+) -> None:
+    node = make_node()
+    for name in ("gone", "held"):
+        (node.settings.plugin_dir / "locks" / f"{name}.lock").touch()
+    locks = ClaimLocks(node.settings.plugin_dir / "locks")
+    with locks.hold(claim_uid("held"), seconds=5):
+        wait("the lock to go", lambda: [path.name for path in node.lock_files()] == ["held.lock"])
+        holds("the held lock stays", lambda: "held.lock" in [path.name for path in node.lock_files()], seconds=0.5)
+    wait("the lock to go", lambda: node.lock_files() == [])
 
 
 def test_killed_generation_leaves_no_socket_behind(api: MemoryApi, operator: Operator, make_node: MakeNode) -> None:

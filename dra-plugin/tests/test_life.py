@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 
 import pytest
+from hymcache.region import Region
 
 from controlplane.kubelet import ClaimKey, NotPreparedError
 from controlplane.waiting import wait
 from dra_world.api import MemoryApi
-from dra_world.appliance import Appliance, same_memory
+from dra_world.appliance import Appliance, is_clean, same_memory
 from dra_world.nodes import NodeUnderTest
-from dra_world.operator import Operator
+from dra_world.operator import PREFIX, Operator
 
 MakeNode = Callable[..., NodeUnderTest]
 
@@ -54,6 +56,45 @@ def test_nothing_is_left_when_the_last_pod_has_gone(api: MemoryApi, operator: Op
     wait("no lock to be left", lambda: not node.lock_files())
     assert (api.host(region, "node-a")["desired"], api.host(region, "node-a")["state"]) == ("Detached", "Released")
     wait("the fabric to detach", lambda: not operator.appliance.connections)
+
+
+def test_memory_of_another_owner_is_cleared_before_anybody_gets_it(
+    api: MemoryApi, operator: Operator, appliance: Appliance, make_node: MakeNode
+) -> None:
+    operator.hosts_scrub = appliance.dirty = True
+    a, b = make_node("node-a"), make_node("node-b")
+    claim = api.add_claim("kv")
+    region = operator.region_of(claim)
+    for node in (a, b):
+        os.close(node.prepare(claim).region()[0])
+    assert is_clean(appliance.regions[PREFIX + region])
+    wait("the record", lambda: api.read("CXLRegion", region)["status"].get("scrub"))
+    assert api.read("CXLRegion", region)["status"]["scrub"]["by"] == "node-a"
+    wait("counters", lambda: "usedBytes" in api.host(region, "node-a"))
+    assert [api.host(region, node).get("scrubbed") for node in ("node-a", "node-b")] == [True, None]
+    a.restart()
+    wait("the new process", lambda: api.host(region, "node-a")["state"] == "Ready")
+    assert api.host(region, "node-a")["scrubbed"] is True
+
+
+def test_region_is_not_given_back_while_it_is_cleared(
+    api: MemoryApi, operator: Operator, appliance: Appliance, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+    real = Region.format
+    monkeypatch.setattr(Region, "format", lambda *args, **options: go.wait(20) and real(*args, **options))
+    operator.hosts_scrub = True
+    node = make_node(prepare_wait_seconds=0.5)
+    claim = api.add_claim("kv")
+    region = operator.region_of(claim)
+    with pytest.raises(NotPreparedError, match="not formatted yet"):
+        node.prepare(claim)
+    with pytest.raises(NotPreparedError, match="is being cleared on node node-a"):
+        node.kubelet.unprepare_claim(ClaimKey.of(claim))
+    assert (PREFIX + region, "node-a") in appliance.connections
+    go.set()
+    wait("the fabric to detach", lambda: not appliance.connections)
+    assert node.left_behind() == []
 
 
 def test_attachment_that_comes_late_is_waited_for(api: MemoryApi, operator: Operator, make_node: MakeNode) -> None:

@@ -71,6 +71,7 @@ def test_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
             pass
         other.kill()
         other.wait()
+    assert locks.claims() == {UID}
     with locks.hold(UID, seconds=5):
         pass
     assert list(tmp_path.iterdir()) == []

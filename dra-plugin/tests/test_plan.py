@@ -14,7 +14,7 @@ from hymcache.dra.checkpoint.model import ClaimRecord, Phase
 from hymcache.dra.claims import plan_record
 from hymcache.dra.errors import ClaimError, Kind
 from hymcache.dra.keys import claim_uid
-from hymcache.dra.plan import ClaimRef, Share, Wanted
+from hymcache.dra.plan import ClaimRef, Scrub, Share, Wanted
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,6 +90,33 @@ def test_everything_else_is_waited_for_in_words(changes: dict[str, Any], node: s
     found = plan.wanted(region(**changes), one(), node)
     assert isinstance(found, str)
     assert waits_for in found
+
+
+@pytest.mark.parametrize(
+    ("status", "scrub"),
+    [
+        pytest.param({}, Scrub.DUE, id="nobody has cleared it"),
+        pytest.param({"scrub": "blade-1"}, Scrub.NONE, id="the fabric has"),
+        pytest.param({"scrub": "a", "hosts": [("a", 2, True)]}, Scrub.DONE, id="a host has"),
+        pytest.param({"hosts": [("b", 2, True)]}, Scrub.DONE, id="a host says so, not recorded yet"),
+        pytest.param({"hosts": [("a", 1, True)]}, Scrub.DUE, id="a host has in an older epoch"),
+        pytest.param({"scrub": "blade-1", "hosts": [("a", 1, True)]}, Scrub.NONE, id="now the fabric has"),
+        pytest.param({"hosts": [("a", 2, False)]}, Scrub.DUE, id="a host that did not"),
+    ],
+)
+def test_scrub_is_due_until_fabric_or_host_has_cleared_this_epoch(status: dict[str, Any], scrub: Scrub) -> None:
+    made = region()
+    assert made.status is not None
+    record = {"time": "2026-01-01T00:00:00Z", "by": status.get("scrub"), "how": "cleared"}
+    changes = {
+        "scrub": record if "scrub" in status else None,
+        "hosts": [{"node": n, "epoch": epoch, "scrubbed": did} for n, epoch, did in status.get("hosts", [])],
+    }
+    told = CXLRegion.read({**made.dump(), "status": {**made.status.dump(), **changes}})
+    found = plan.wanted(told, one(), "a")
+    assert isinstance(found, Wanted)
+    assert found.scrub is scrub
+    assert found.vouched == (scrub is not Scrub.NONE), "node a has the init role"
 
 
 def test_read_only_claim_is_not_writable() -> None:

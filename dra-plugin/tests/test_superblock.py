@@ -6,14 +6,18 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from hymcache.crds import Coherence
 from hymcache.dra.contents import Found
 from hymcache.dra.errors import ClaimError, Kind
-from hymcache.dra.plan import Wanted
+from hymcache.dra.plan import Scrub, Wanted
 from hymcache.dra.superblock import Superblock
-from hymcache.region import Region
+from hymcache.region import Region, RegionError
+
+from controlplane.waiting import wait
+from dra_world.appliance import is_clean, leave_behind
 
 SIZE = 64 << 20
 WANTED = Wanted(
@@ -108,6 +112,77 @@ def test_bytes_of_others_are_refused_and_left_alone(memory: int, spoil, reason: 
             Superblock().prepare(memory, wanted)
         assert caught.value.kind is Kind.REGION
     assert os.pread(memory, 4096, 0) == before
+
+
+def outcome(contents: Superblock, memory: int, wanted: Wanted) -> Found:
+    return wait(
+        "the end of it", lambda: found if (found := contents.prepare(memory, wanted)) is not Found.BLANK else None
+    )
+
+
+def test_init_host_clears_what_another_owner_left_while_the_scrub_is_due(memory: int) -> None:
+    leave_behind(memory)
+    contents = Superblock()
+    assert contents.prepare(memory, replace(JOINER, scrub=Scrub.DUE)) is Found.BLANK
+    assert not is_clean(memory), "another host than init must not write"
+    assert contents.prepare(memory, replace(WANTED, scrub=Scrub.DUE)) is Found.BLANK
+    assert outcome(contents, memory, replace(WANTED, scrub=Scrub.DUE)) is Found.FORMATTED
+    assert is_clean(memory)
+    for wanted in (WANTED, JOINER):
+        for scrub in Scrub:
+            assert contents.prepare(memory, replace(wanted, scrub=scrub)) is Found.READY
+
+
+@pytest.mark.parametrize("scrub", [Scrub.NONE, Scrub.DONE])
+def test_nothing_is_cleared_once_the_scrub_is_recorded(memory: int, scrub: Scrub) -> None:
+    leave_behind(memory)
+    for wanted in (WANTED, JOINER):
+        with pytest.raises(ClaimError, match="wrong-uuid"):
+            Superblock().prepare(memory, replace(wanted, scrub=scrub))
+    assert not is_clean(memory)
+
+
+def test_objects_are_never_cleared_however_late_the_word_that_scrub_is_due(memory: int) -> None:
+    contents, due = Superblock(), replace(WANTED, scrub=Scrub.DUE)
+    outcome(contents, memory, due)
+    put(memory, WANTED)
+    assert contents.prepare(memory, due) is Found.READY
+    with pytest.raises(ClaimError, match="holds epoch 3, expected 2"):
+        contents.prepare(memory, replace(due, epoch=2))
+    with Region.attach(memory, read_only=True) as region:
+        assert region.namespace(bytes(32)).contains([b"key"]) == b"\1"
+
+
+def test_region_is_cleared_once_while_many_ask(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, calls = threading.Event(), []
+    real = Region.format
+
+    def slow(*args: object, **options: object) -> object:
+        calls.append(options)
+        assert go.wait(10)
+        return real(*args, **options)
+
+    monkeypatch.setattr(Region, "format", slow)
+    contents, due = Superblock(), replace(WANTED, scrub=Scrub.DUE)
+    assert {contents.prepare(memory, due) for _ in range(5)} == {Found.BLANK}
+    assert contents.is_clearing(due)
+    assert not contents.is_clearing(replace(due, epoch=4))
+    go.set()
+    assert outcome(contents, memory, due) is Found.FORMATTED
+    assert not contents.is_clearing(due)
+    assert [options["clear"] for options in calls] == [True]
+
+
+def test_clearing_that_failed_is_told_once_and_begun_again(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    contents, due = Superblock(), replace(WANTED, scrub=Scrub.DUE)
+    error = RegionError("the medium has holes")
+    error.kind = "io"
+    with monkeypatch.context() as patch:
+        patch.setattr(Region, "format", Mock(side_effect=error))
+        assert contents.prepare(memory, due) is Found.BLANK
+        with pytest.raises(ClaimError, match="has holes"):
+            outcome(contents, memory, due)
+    assert outcome(contents, memory, due) is Found.FORMATTED
 
 
 def test_damaged_superblock_is_refused(memory: int) -> None:

@@ -181,6 +181,51 @@ def test_format_waits_for_nobody_it_would_hurt(medium: Path) -> None:
     Region.format(medium, replaces=1)
 
 
+def dirty(medium: Path) -> None:
+    """Memory as another owner leaves it: a region of theirs, and bytes of theirs everywhere behind it."""
+    Region.format(medium, size=32 * MIB)
+    with medium.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"another owner's " * ((32 * MIB - 4096) // 16))
+
+
+@pytest.mark.parametrize("head", [b"", b"\x7fELF", b"HYMCACHE" + bytes(4) + b"\1"])
+def test_clear_leaves_nothing_of_another_owner(medium: Path, head: bytes) -> None:
+    dirty(medium)
+    poke(medium, 0, head)
+    assert kind_of(lambda: Region.format(medium, uuid=UUID, epoch=1)) in {"exists", "foreign"}
+    assert Region.format(medium, uuid=UUID, epoch=1, clear=True).epoch == 1
+    assert b"another owner" not in medium.read_bytes()
+    with Region.attach(medium, uuid=UUID, epoch=1) as region:
+        region.namespace(FINGERPRINT).put(b"k", b"x")
+
+
+def test_clear_takes_a_region_of_the_same_uuid_only_by_its_epoch(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB, uuid=UUID, epoch=2)
+    before = medium.read_bytes()
+    for epoch in (1, 2, 3):
+        assert kind_of(lambda epoch=epoch: Region.format(medium, uuid=UUID, epoch=epoch, clear=True)) == "exists"
+    assert medium.read_bytes() == before
+    assert Region.format(medium, uuid=UUID, epoch=3, replaces=2, clear=True).epoch == 3
+
+
+def test_clear_waits_for_nobody_it_would_hurt(medium: Path) -> None:
+    dirty(medium)
+    Region.format(medium, replaces=1)
+    with Region.attach(medium):
+        assert kind_of(lambda: Region.format(medium, uuid=UUID, epoch=1, clear=True)) == "busy"
+
+
+def test_clear_that_died_is_begun_again(medium: Path) -> None:
+    dirty(medium)
+    Region.format(medium, uuid=UUID, epoch=1, clear=True)
+    poke(medium, 12, b"\1")
+    poke(medium, 16 * MIB, b"another owner's")
+    assert kind_of(lambda: Region.attach(medium)) == "formatting"
+    Region.format(medium, uuid=UUID, epoch=1, clear=True)
+    assert b"another owner" not in medium.read_bytes()
+
+
 def test_a_process_notices_a_new_epoch_and_misses(medium: Path) -> None:
     Region.format(medium, size=32 * MIB)
     reader = Region.attach(medium, read_only=True)

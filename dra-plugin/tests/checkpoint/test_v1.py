@@ -12,7 +12,7 @@ from hymcache.crds.config import Access
 from hymcache.dra.checkpoint import v1
 from hymcache.dra.checkpoint.model import ClaimRecord, Phase, ShareRecord
 from hymcache.dra.keys import ShareKey, claim_uid
-from hymcache.dra.plan import ClaimRef, Share, Wanted
+from hymcache.dra.plan import ClaimRef, Scrub, Share, Wanted
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +33,7 @@ wanteds = st.builds(
     coherence=st.sampled_from(Coherence),
     chunk_bytes=st.none() | st.integers(1 << 16, 1 << 26),
     writable=st.booleans(),
+    scrub=st.sampled_from(Scrub),
 )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import threading
 from pathlib import Path
 from typing import Any
 
+from hymcache.region import Region
 from hymcache.region.handover import HandoverError, Server
 
 MARK = b"kv-bytes"
@@ -16,7 +18,10 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class Appliance:
-    """One blade with cables to any number of hosts. `folder/<host>/<blade>.sock` is a host's end of its cable."""
+    """One blade with cables to any number of hosts. `folder/<host>/<blade>.sock` is a host's end of its cable.
+
+    A `dirty` one composes of memory that has another owner's region in it, as most hardware does.
+    """
 
     def __init__(self, folder: Path, blade: str = "blade-1", coherence: str = "software") -> None:
         self.folder = folder
@@ -28,6 +33,7 @@ class Appliance:
         self.links_down: set[str] = set()
         self.opened: list[tuple[str, str]] = []
         self.access = "rw"
+        self.dirty = False
         self._servers: dict[str, Server] = {}
         self._lock = threading.Lock()
 
@@ -47,6 +53,8 @@ class Appliance:
         with self._lock:
             if name not in self.regions:
                 self.regions[name] = _memory(size, sealed=sealed)
+                if self.dirty:
+                    leave_behind(self.regions[name])
 
     def connect(self, name: str, host: str) -> None:
         self.connections.add((name, host))
@@ -98,6 +106,19 @@ def _memory(size: int, *, sealed: bool) -> int:
     if sealed:
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
     return descriptor
+
+
+def leave_behind(descriptor: int) -> None:
+    """Fill memory with what another owner leaves: a region, and marks in all of its pages."""
+    Region.format(descriptor)
+    for at in range(4096, os.fstat(descriptor).st_size, 4096):
+        os.pwrite(descriptor, MARK, at)
+
+
+def is_clean(descriptor: int) -> bool:
+    """Whether no mark is left anywhere."""
+    with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as memory:
+        return memory.find(MARK) < 0
 
 
 def write_mark(descriptor: int) -> None:

@@ -10,6 +10,7 @@ class Contents(Superblock):
     """See `hymcache.dra.contents.Contents`. `users_now` is what `users` answers."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.users_now = 0
 
     def users(self, descriptor: int, wanted: Wanted) -> int | None:

@@ -14,7 +14,10 @@ REGION_BYTES = 64 << 20
 
 
 class Operator:
-    """`step` reconciles every region once; `run` does so in a thread until closed. `hold` delays attachments."""
+    """`step` reconciles every region once; `run` does so in a thread until closed. `hold` delays attachments.
+
+    With `hosts_scrub` the fabric clears nothing: the record of it waits for a host's word.
+    """
 
     def __init__(self, api: MemoryApi, appliance: Appliance) -> None:
         self.api = api
@@ -22,6 +25,7 @@ class Operator:
         self.hold = threading.Event()
         self.hold.set()
         self.failing: set[str] = set()
+        self.hosts_scrub = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="operator", daemon=True)
         self._thread.start()
@@ -51,7 +55,8 @@ class Operator:
             **spec,
         }
         self.appliance.compose(PREFIX + name, full["bytes"])
-        self.api.put("CXLRegion", name, spec=full, status={})
+        status = {} if self.hosts_scrub else {"scrub": _scrub(self.appliance.blade)}
+        self.api.put("CXLRegion", name, spec=full, status=status)
 
     def _loop(self) -> None:
         while not self._stop.wait(0.02):
@@ -63,6 +68,9 @@ class Operator:
             if kind == "CXLRegion":
                 for host in list(found.get("status", {}).get("hosts", [])):
                     self._reconcile(name, host["node"], host)
+                    if host.get("scrubbed") and host["epoch"] == found["spec"]["epoch"]:
+                        record = _scrub(host["node"])
+                        self.api.edit("CXLRegion", name, lambda raw, it=record: raw["status"].setdefault("scrub", it))
 
     def _reconcile(self, name: str, node: str, host: Object) -> None:
         found = self.api.read("CXLRegion", name)
@@ -83,6 +91,10 @@ class Operator:
             wanted = {"node": node, "phase": "Detached"}
         if wanted != now:
             self.api.edit("CXLRegion", name, lambda raw: _attach(raw, wanted))
+
+
+def _scrub(by: str) -> Object:
+    return {"time": "2026-01-01T00:00:00Z", "by": by, "how": "cleared"}
 
 
 def _attach(raw: Object, wanted: Object) -> None:

@@ -102,10 +102,12 @@ class CdiFolder:
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return {}
 
-    def remove(self, uid: ClaimUID) -> None:
-        """Remove the claim's file; no error if there is none."""
+    def remove(self, uid: ClaimUID) -> bool:
+        """Remove the claim's file; False if there was none."""
+        found = self.path(uid).is_file()
         self.path(uid).unlink(missing_ok=True)
         (self.folder / self._temporary(uid)).unlink(missing_ok=True)
+        return found
 
     def claims(self) -> set[ClaimUID]:
         """Claims that have a file of ours."""

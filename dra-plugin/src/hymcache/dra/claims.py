@@ -224,7 +224,7 @@ class Claims:
         for entry in record.of_phase(Phase.PREPARED):
             if entry.wanted is None:
                 continue
-            report = HostReport(HostState.READY, epoch=entry.wanted.epoch)
+            report = HostReport(HostState.READY, epoch=entry.wanted.epoch, scrubbed=entry.wanted.vouched)
             if not self._node.hosts.said(entry.share.region, report):  # the keeper may have been faster
                 self._tell(entry.share.region, report)
 

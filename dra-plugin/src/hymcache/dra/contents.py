@@ -17,7 +17,7 @@ class Found(StrEnum):
     FORMATTED = "formatted"
     """It has now: this host wrote it."""
     BLANK = "blank"
-    """There is none yet; the host with the init role is to write it."""
+    """There is none yet; the host with the init role is to write it, or is at it."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,16 @@ class Contents(Protocol):
     def prepare(self, descriptor: int, wanted: Wanted) -> Found:
         """Verify the superblock; on the init host, write it if the region is blank or of an older epoch of this uuid.
 
+        While the scrub is due the bytes of others count as blank, and the init host clears all of the region before
+        it writes. That may take minutes and is done in the background: the answer is BLANK until it is done.
+
         Raises:
             ClaimError: REGION, the bytes are another region's, or of a later epoch, or damaged. They are left alone.
         """
+        ...
+
+    def is_clearing(self, wanted: Wanted) -> bool:
+        """Whether this process clears the region now: it may not be given back before."""
         ...
 
     def counters(self, descriptor: int, wanted: Wanted) -> Counters | None:

@@ -18,6 +18,7 @@ class HostReport:
 
     state: HostState
     epoch: int | None = None
+    scrubbed: bool = False
     counters: Counters | None = None
     problem: str | None = None
 
@@ -69,12 +70,10 @@ class HostReports:
         Raises:
             ApiError: it may or may not have been written.
         """
-        as_read = found is not None and (found.desired, found.state, found.boot_id, found.epoch) == (
-            report.desired,
-            report.state,
-            self._boot_id,
-            report.epoch,
-        )
+        as_read = found is not None and (
+            *(found.desired, found.state, found.boot_id),
+            *(found.epoch, bool(found.scrubbed)),
+        ) == (report.desired, report.state, self._boot_id, report.epoch, report.scrubbed)
         if not as_read or not self.said(region, report) or self._counters_due(region, report):
             self.send(region, report)
 
@@ -93,6 +92,7 @@ class HostReports:
             state=report.state,
             boot_id=self._boot_id,
             epoch=report.epoch,
+            scrubbed=report.scrubbed or None,
             used_bytes=counters.used_bytes if counters else None,
             hits=counters.hits if counters else None,
             misses=counters.misses if counters else None,

@@ -28,7 +28,7 @@ from hymcache.dra.dax import Port
 from hymcache.dra.errors import ClaimError, Kind
 from hymcache.dra.hosts import HostReport
 from hymcache.dra.node import Node
-from hymcache.dra.plan import Wanted
+from hymcache.dra.plan import Scrub, Wanted
 from hymcache.dra.releases import Releases
 
 LOCK_SECONDS = 0.2  # the other generation's turn is over by then; a call of the kubelet may not be
@@ -164,18 +164,19 @@ class Keeper:
             record = replace(record.with_entry(replace(entry, wanted=found)), boot_id=node.boot_id)
             node.checkpoint.put(record)
         counters = node.contents.counters(node.dax.open(share.key, found), found)
-        self._tell(region, HostReport(HostState.READY, epoch=found.epoch, counters=counters))
+        report = HostReport(HostState.READY, epoch=found.epoch, scrubbed=found.vouched, counters=counters)
+        self._tell(region, report)
         return record
 
     def _look_up(self, entry: ShareRecord, regions_now: Regions | None) -> tuple[CXLRegion | None, Wanted | str | None]:
         """The share's region and what it wants of this node.
 
         The list is from before the lock was taken: where it disagrees with the record, a Prepare may have been faster,
-        so the region is read again.
+        so the region is read again. Without the operator's fresh word nothing is cleared.
         """
         share, name = entry.share, self._node.name
         if regions_now is None:
-            return None, entry.wanted
+            return None, replace(entry.wanted, scrub=Scrub.NONE) if entry.wanted else None
         region = regions_now.get(share.region)
         found = plan.wanted(region, share, name) if region else None
         if found == entry.wanted and found is not None:
@@ -212,17 +213,18 @@ class Keeper:
             log.info("CDI file put in place")
 
     def _sweep(self) -> None:
-        """Remove CDI files and sockets of claims that have no record: an earlier release's, or of a lost checkpoint.
+        """Remove what claims without a record have left: an earlier release's, a lost checkpoint's, a killed process's.
 
-        While a checkpoint is unreadable the sockets stay: which of them are its claim's cannot be told.
+        Those are CDI files, sockets, and the lock of a process that died between its last write and the end of its
+        turn: nobody calls for such a claim any more. While a checkpoint is unreadable the sockets stay: which of them
+        are its claim's cannot be told.
         """
         node = self._node
-        for uid in node.cdi.claims():
+        for uid in node.cdi.claims() | node.locks.claims():
             if node.checkpoint.get(uid) is None:
                 try:
                     with node.locks.hold(uid, seconds=0):
-                        if node.checkpoint.get(uid) is None:
-                            node.cdi.remove(uid)
+                        if node.checkpoint.get(uid) is None and node.cdi.remove(uid):
                             log.warning("CDI file without a claim removed", claim_uid=uid)
                 except ClaimError:
                     continue  # a call of the kubelet is at it

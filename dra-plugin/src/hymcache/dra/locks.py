@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hymcache.dra.errors import ClaimError, Kind
-from hymcache.dra.keys import ClaimUID
+from hymcache.dra.keys import UID, ClaimUID, claim_uid
 
 POLL_SECONDS = 0.02
+SUFFIX = ".lock"
 
 
 class ClaimLocks:
@@ -33,7 +34,7 @@ class ClaimLocks:
         Raises:
             ClaimError: BUSY, the lock was not free within `seconds`.
         """
-        path = self.folder / f"{uid}.lock"
+        path = self.folder / f"{uid}{SUFFIX}"
         deadline = time.monotonic() + seconds
         while (descriptor := self._try(path)) is None:
             check()
@@ -47,6 +48,11 @@ class ClaimLocks:
         finally:
             path.unlink(missing_ok=True)  # only its holder may; who waits for it notices, and makes a new one
             os.close(descriptor)
+
+    def claims(self) -> set[ClaimUID]:
+        """Claims that have a lock file: held now, or left by a process that was killed. Holding it once removes it."""
+        names = (path.name.removesuffix(SUFFIX) for path in self.folder.glob(f"*{SUFFIX}"))
+        return {claim_uid(name) for name in names if UID.fullmatch(name)}
 
     @staticmethod
     def _try(path: Path) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from hymcache.crds import names
@@ -42,6 +43,17 @@ class Share:
     access: Access
 
 
+class Scrub(StrEnum):
+    """Whether hosts clear the region. Only the operator's word that it was cleared makes old bytes worth refusing."""
+
+    NONE = "none"
+    """No: the fabric did, or the bytes are the claim's own."""
+    DUE = "due"
+    """Not done yet: until it is formatted the memory may hold anything, of anybody."""
+    DONE = "done"
+    """A host has said that it did, in this epoch."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What this node must find behind its cable, and the part of it that this node alone writes."""
@@ -57,6 +69,12 @@ class Wanted:
     coherence: Coherence
     chunk_bytes: int | None
     writable: bool
+    scrub: Scrub = Scrub.NONE
+
+    @property
+    def vouched(self) -> bool:
+        """Whether this host answers for the clearing: only an init host formats, and it clears before."""
+        return self.init and self.scrub is not Scrub.NONE
 
 
 def shares_of(claim: Mapping[str, Any], ref: ClaimRef, driver: str) -> tuple[Share, ...]:
@@ -157,7 +175,17 @@ def wanted(region: CXLRegion, share: Share, node: str) -> Wanted | str:
         coherence=spec.coherence,
         chunk_bytes=spec.chunk_bytes,
         writable=share.access is Access.READ_WRITE,
+        scrub=_scrub(region),
     )
+
+
+def _scrub(region: CXLRegion) -> Scrub:
+    status, epoch = region.status, region.spec.epoch
+    if status is None:
+        return Scrub.DUE
+    if any(host.scrubbed and host.epoch == epoch for host in status.hosts):
+        return Scrub.DONE
+    return Scrub.DUE if status.scrub is None else Scrub.NONE
 
 
 def _attachment(region: CXLRegion, node: str) -> Attachment | None:

@@ -67,6 +67,11 @@ class Releases:
         node, wanted = self._node, entry.wanted
         if wanted is None:
             return
+        if node.contents.is_clearing(wanted):
+            raise ClaimError(
+                Kind.BUSY,
+                f"region {entry.share.region} is being cleared on node {node.name}; wait, the kubelet calls again",
+            )
         try:
             users = node.contents.users(node.dax.open(entry.share.key, wanted), wanted)
         except ClaimError:

@@ -71,7 +71,7 @@ fn describe<'py>(
 /// Formats a region: see the stub.
 #[pyfunction]
 #[pyo3(signature = (target, *, size=None, chunk_bytes=2 << 20, domains=1, coherence="software", uuid=None, objects=None,
-                    replaces=None, epoch=None, lock_file=None))]
+                    replaces=None, epoch=None, lock_file=None, clear=false))]
 #[expect(clippy::too_many_arguments, reason = "the keywords of the Python call")]
 pub(crate) fn format<'py>(
     py: Python<'py>,
@@ -85,6 +85,7 @@ pub(crate) fn format<'py>(
     replaces: Option<u64>,
     epoch: Option<u64>,
     lock_file: Option<PathBuf>,
+    clear: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let target = crate::arguments::target(target)?;
     let options = FormatOptions {
@@ -97,6 +98,7 @@ pub(crate) fn format<'py>(
         replaces,
         epoch,
         lock_file,
+        clear,
     };
     let result = py.detach(|| hymcache_region::format::format(&target, &options));
     let (superblock, layout) = result.map_err(|error| exception(py, &error))?;

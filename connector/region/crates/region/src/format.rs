@@ -37,6 +37,9 @@ pub struct FormatOptions {
     pub epoch: Option<u64>,
     /// Where locks are taken when the medium is a device.
     pub lock_file: Option<PathBuf>,
+    /// Zero every byte of the medium, and so give up whatever another owner left there. A region of this `uuid` is
+    /// still replaced only by name.
+    pub clear: bool,
 }
 
 /// Formats `target` and returns its superblock.
@@ -88,7 +91,12 @@ pub fn format(target: &Target, options: &FormatOptions) -> Result<(Superblock, L
         geometry: layout.geometry.clone(),
         progress: Progress::Ready,
     };
-    write(&medium, &superblock, &layout)?;
+    let zeroed = if options.clear {
+        medium.bytes
+    } else {
+        layout.pool_at
+    };
+    write(&medium, &superblock, &layout, zeroed)?;
     Ok((superblock, layout))
 }
 
@@ -100,6 +108,9 @@ fn judge_old(medium: &Medium, options: &FormatOptions, uuid: &[u8; 16]) -> Resul
     }
     let mut bytes = [0; BYTES];
     bytes.copy_from_slice(&page[..BYTES]);
+    if options.clear && (bytes[..8] != MAGIC || bytes[40..56] != uuid[..]) {
+        return Ok(0); // another owner's
+    }
     let old = match Superblock::decode(&medium.name, &bytes, medium.bytes) {
         Ok((old, _)) => Some(old),
         Err(error)
@@ -175,11 +186,12 @@ fn first_page(medium: &Medium) -> Result<Vec<u8>> {
     Ok(page)
 }
 
-fn write(medium: &Medium, superblock: &Superblock, layout: &Layout) -> Result<()> {
+/// Writes all metadata, after zeros from the superblock's end up to `zeroed`.
+fn write(medium: &Medium, superblock: &Superblock, layout: &Layout, zeroed: u64) -> Result<()> {
     sigbus::unblock();
     let mapped = Mapped::new(Mapping::new(medium)?, hymcache_copy::Choice::portable());
-    mapped.mapping().allow_stores(0, layout.pool_at)?;
-    write_metadata(&mapped, superblock, layout);
+    mapped.mapping().allow_stores(0, zeroed)?;
+    write_over(&mapped, superblock, layout, zeroed);
     if mapped.is_intact() {
         return Ok(());
     }
@@ -193,12 +205,16 @@ fn write(medium: &Medium, superblock: &Superblock, layout: &Layout) -> Result<()
 /// Writes everything before the pool: a superblock that says so first, one that says ready last. Zeros and counters are
 /// in memory by then: fences of later stores (sealed lines, the superblock) come between.
 pub fn write_metadata<M: Memory>(mem: &M, superblock: &Superblock, layout: &Layout) {
+    write_over(mem, superblock, layout, layout.pool_at);
+}
+
+fn write_over<M: Memory>(mem: &M, superblock: &Superblock, layout: &Layout, zeroed: u64) {
     let formatting = Superblock {
         progress: Progress::Formatting,
         ..superblock.clone()
     };
     store_superblock(mem, &formatting.encode(layout));
-    zero(mem, BYTES as u64, layout.pool_at - BYTES as u64);
+    zero(mem, BYTES as u64, zeroed - BYTES as u64);
     for domain in 0..layout.geometry.domains {
         domain::format_domain(mem, layout, domain);
         let free = layout.counter(domain, Counter::FreeChunks);

@@ -26,6 +26,7 @@ def format(
     replaces: int | None = None,
     epoch: int | None = None,
     lock_file: str | os.PathLike[str] | None = None,
+    clear: bool = False,
 ) -> dict[str, Any]: ...
 def bare_copies() -> list[str]: ...
 

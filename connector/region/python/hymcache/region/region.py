@@ -77,6 +77,7 @@ class _FormatOptions(TypedDict, total=False):
     replaces: int | None
     epoch: int | None
     lock_file: str | os.PathLike[str] | None
+    clear: bool
 
 
 class Region(_native.Region):
@@ -95,7 +96,9 @@ class Region(_native.Region):
             **options: `size` of the region (default: all of the medium); `chunk_bytes`, a power of two from 64 KiB to
                 64 MiB (2 MiB); `domains`, one per writing host (1); `coherence`, `software` (default) or `hardware`;
                 `uuid` (random); `objects` expected, which sizes the directory (one per chunk); `replaces`, the epoch
-                of the region that is given up; `epoch` of the new one (one more); `lock_file`, for devices.
+                of the region that is given up; `epoch` of the new one (one more); `lock_file`, for devices; `clear`:
+                zero every byte first, and so give up whatever another owner left there (a region of the same `uuid`
+                is still replaced only by its epoch); takes as long as writing the medium once.
 
         Raises:
             ValueError: a number that cannot be.

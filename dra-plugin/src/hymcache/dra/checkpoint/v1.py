@@ -19,7 +19,7 @@ from hymcache.crds.config import Access
 from hymcache.crds.model import Coherence
 from hymcache.dra.checkpoint.model import ClaimRecord, Phase, ShareRecord
 from hymcache.dra.keys import ShareKey, claim_uid
-from hymcache.dra.plan import ClaimRef, Share, Wanted
+from hymcache.dra.plan import ClaimRef, Scrub, Share, Wanted
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
@@ -53,6 +53,7 @@ class WantedV1(_Wire):
     coherence: Coherence
     chunk_bytes: int | None = None
     writable: bool
+    scrub: Scrub | None = None
 
 
 class ShareV1(_Wire):
@@ -144,8 +145,12 @@ def _share_out(entry: ShareRecord) -> ShareV1:
         region=share.region,
         access=share.access,
         phase=entry.phase,
-        wanted=WantedV1(**vars(entry.wanted)) if entry.wanted else None,
+        wanted=_wanted_out(entry.wanted) if entry.wanted else None,
     )
+
+
+def _wanted_out(wanted: Wanted) -> WantedV1:
+    return WantedV1(**{**vars(wanted), "scrub": None if wanted.scrub is Scrub.NONE else wanted.scrub})
 
 
 def _share_in(wire: ShareV1, ref: ClaimRef) -> ShareRecord:
@@ -158,4 +163,8 @@ def _share_in(wire: ShareV1, ref: ClaimRef) -> ShareRecord:
         region=wire.region,
         access=wire.access,
     )
-    return ShareRecord(share, wire.phase, Wanted(**dict(wire.wanted)) if wire.wanted else None)
+    return ShareRecord(share, wire.phase, _wanted_in(wire.wanted) if wire.wanted else None)
+
+
+def _wanted_in(wire: WantedV1) -> Wanted:
+    return Wanted(**{**dict(wire), "scrub": wire.scrub or Scrub.NONE})
