@@ -48,7 +48,7 @@ test: ## everything
 	python3 tools/stages.py
 
 test-unit: ## Python tests of every distribution
-	$(PYTEST) -n 2 -m "not engine and not controlplane and not cluster and not gpu" crds operator dra-plugin connector emulator cli tools e2e/cluster e2e/demo
+	$(PYTEST) -n 2 -m "not engine and not controlplane and not cluster and not gpu" crds operator dra-plugin connector emulator cli tools bench e2e/cluster e2e/demo
 
 test-rust: ## Rust tests
 	cargo test --workspace --release --quiet
@@ -72,10 +72,17 @@ demo-small: ## the demo in its smallest size
 	@DEMO_TOKENS=700 DEMO_REPEATS=1 DEMO_REGION_MIB=256 PYTHONPATH=e2e $(RUN) python -m demo
 
 # --- benchmarks ------------------------------------------------------------------------------------------------------
-.PHONY: bench-copy
-ARGS ?= --floors --cpu-clock --rounds 11
+.PHONY: bench-copy bench-region
+bench-copy: ARGS ?= --floors --cpu-clock --rounds 11
 bench-copy: ## copy kernels against memcpy of the same buffers; fails below a floor (ARGS="--json" and more: see its main.rs)
 	cargo run --release --quiet -p hymcache-copy --example copybench -- $(ARGS)
+
+bench-region: ## every figure of the region with floor and goal; fails below a floor (ARGS="--json", "--only own,lookup")
+	PYTHONPATH=bench $(RUN) python -m figures $(ARGS)
+
+.PHONY: soak-region
+soak-region: ## campaigns against the region: kills, freezes, zombies, a million cycles; goes on where it ended (ARGS="--seed 2")
+	PYTHONPATH=bench $(RUN) python -m soak $(ARGS)
 
 # --- cluster ---------------------------------------------------------------------------------------------------------
 CLUSTER = PYTHONPATH=e2e $(RUN) python -m cluster

@@ -88,19 +88,28 @@ def measure(region: Region, sizes: list[int], working_set: int, rounds: int) -> 
 
 
 def row(
-    name: str, work: Workload, ours: Callable[[], Contestant], bare: Callable[[str], Contestant], rounds: int
+    name: str,
+    work: Workload,
+    ours: Callable[[], Contestant],
+    bare: Callable[[str], Contestant],
+    rounds: int,
+    *,
+    cpu: bool = False,
 ) -> Row:
-    """Find the best bare copy in a few rounds; then it, memcpy and ours in all of them."""
+    """Find the best bare copy in a few rounds; then it, memcpy and ours in all of them.
+
+    With `cpu` the ratios are of CPU time: the same on an idle machine, and not moved by other work on a busy one.
+    """
     per_turn = max(1, min(TURN_BYTES // work.bytes, work.count // 2))
     survey = [bare(copy) for copy in copies()]
     paired(survey, work.count, per_turn, SURVEY_ROUNDS)
-    best = max(survey, key=lambda one: ratio(survey[0], one)).name
+    best = max(survey, key=lambda one: ratio(survey[0], one, cpu=cpu)).name
     memcpy, plain, measured = bare(survey[0].name), bare(best), ours()
     paired([memcpy, plain, measured], work.count, per_turn, rounds)
-    return figures(name, work.bytes, (memcpy, plain, measured))
+    return figures(name, work.bytes, (memcpy, plain, measured), cpu=cpu)
 
 
-def figures(name: str, size: int, contest: tuple[Contestant, Contestant, Contestant]) -> Row:
+def figures(name: str, size: int, contest: tuple[Contestant, Contestant, Contestant], *, cpu: bool = False) -> Row:
     """What a contest between memcpy, the best bare copy and ours says."""
     memcpy, plain, ours = contest
     failures = sum(one.failures for one in contest)
@@ -114,10 +123,10 @@ def figures(name: str, size: int, contest: tuple[Contestant, Contestant, Contest
         ours.verified,
         0,
         memcpy_gb_per_second=1e-9 * turn_bytes / statistics.median(memcpy.rounds),
-        bare_to_memcpy=ratio(memcpy, plain),
+        bare_to_memcpy=ratio(memcpy, plain, cpu=cpu),
         gb_per_second=1e-9 * turn_bytes / statistics.median(ours.rounds),
-        to_memcpy=ratio(memcpy, ours),
-        to_bare=ratio(plain, ours),
+        to_memcpy=ratio(memcpy, ours, cpu=cpu),
+        to_bare=ratio(plain, ours, cpu=cpu),
         p50_us=1e6 * quantile(ours.samples, 0.5),
         p99_us=1e6 * quantile(ours.samples, 0.99),
         p999_us=1e6 * quantile(ours.samples, 0.999),

@@ -103,10 +103,12 @@ class Workload:
         return same
 
     def same_page(self, page: int, page_bytes: int) -> bool:
-        """True when a page of the engine's memory, numbered over all slots, holds what the source's page does."""
+        """True when a page of the engine's memory, numbered over all slots, holds what the source's does; spoils it."""
         engine, source = self._addresses[0]
         offset = page * page_bytes
-        return bool(_memcmp(engine + offset, source + offset, page_bytes) == 0)
+        same = bool(_memcmp(engine + offset, source + offset, page_bytes) == 0)
+        ctypes.memset(engine + offset, page & 0xFF, 256)
+        return same
 
     def get_one(self, index: int) -> bool:
         """One verified get; True when all bytes came."""

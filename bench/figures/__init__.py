@@ -1,0 +1,1 @@
+"""The region's figures: what is promised, measured in paired rounds, with floors that fail the run."""
