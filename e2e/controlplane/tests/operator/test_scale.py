@@ -18,7 +18,7 @@ from controlplane.waiting import holds
 pytestmark = [pytest.mark.controlplane, pytest.mark.slow]
 
 GIB = 1 << 30
-FOREIGN = 1500
+FOREIGN = 600
 
 
 def resident_mib(pid: int) -> float:
@@ -27,7 +27,7 @@ def resident_mib(pid: int) -> float:
 
 
 @pytest.mark.timeout(900)
-def test_fifteen_hundred_claims_of_others_cost_neither_memory_nor_time(stage: Stage) -> None:
+def test_hundreds_of_claims_of_others_cost_neither_memory_nor_time(stage: Stage) -> None:
     stage.build(nodes=("n1",))
     stage.start_operator()
     stage.add_fabrics()
