@@ -40,6 +40,9 @@ def test_hundreds_of_claims_of_others_cost_neither_memory_nor_time(stage: Stage)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(make, range(FOREIGN)))
+    stage.claim("first", "4Gi")
+    stage.pod("p0", "first")
+    wait("the region after the flood", lambda: stage.region("first"), seconds=90)
     stage.claim("kv", "4Gi")
     begun = time.monotonic()
     stage.pod("p1", "kv")
