@@ -32,8 +32,7 @@ def up() -> None:
     """A cluster with HyMCache; removed again when it does not come up."""
     bare()
     try:
-        for path in engines.IN_EVERY_CONTAINER:
-            kind.mount_in_every_container(path)
+        kind.give_every_container(engines.IN_EVERY_CONTAINER, engines.VARIABLES)
         install.install()
     except BaseException:
         if not os.environ.get("E2E_KEEP"):
@@ -60,6 +59,8 @@ def build() -> None:
     engines.mounts()
     kind.node_image()
     images.archive()
+    if not containers.containers():
+        containers.give_back()
 
 
 def env() -> None:

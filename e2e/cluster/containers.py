@@ -7,15 +7,18 @@ and `clean` removes all of it. A Docker *client* without a server is common; onl
 from __future__ import annotations
 
 import functools
-import os
+import json
 import shutil
 import subprocess
 from pathlib import Path
 
+from cluster import traces
 from cluster.command import CommandError, run, step
 from cluster.settings import CACHE, CLUSTER, RUN
 
 STORAGE = CACHE / "containers"
+BEFORE = RUN / "before.json"
+"""What the machine had before the engine was first called."""
 
 CONTAINERS_CONF = """\
 [containers]
@@ -53,7 +56,10 @@ def engine() -> str:
 
 
 def environment() -> dict[str, str]:
-    """What every call of the engine and of kind needs; writes podman's settings when they are not there."""
+    """What every call of the engine and of kind needs; writes podman's settings, and what was here before it."""
+    if not BEFORE.exists():
+        RUN.mkdir(mode=0o700, exist_ok=True)
+        BEFORE.write_text(json.dumps(sorted(traces.seen() - {f"path {RUN}"})))
     if engine() == "docker":
         return {"KIND_EXPERIMENTAL_PROVIDER": "docker", "KIND_EXPERIMENTAL_DOCKER_NETWORK": CLUSTER}
     for folder in (RUN, STORAGE / "networks"):
@@ -127,11 +133,20 @@ def remove(ids: list[str]) -> None:
     call("rm", "--force", *at_once, "--volumes", *ids, seconds=300)
 
 
+def before() -> set[str]:
+    """What the machine had before the engine was first called; what it has now, if that is not known."""
+    return set(json.loads(BEFORE.read_text())) if BEFORE.exists() else traces.seen()
+
+
+def give_back() -> None:
+    """With no container left: end the engine's state on this machine but for its storage."""
+    traces.restore(before())
+
+
 def clean() -> None:
     """Forget podman's storage altogether: images, layers, networks."""
     environment()
     if engine() == "podman" and STORAGE.exists():
         call("system", "reset", "--force")
         shutil.rmtree(STORAGE, ignore_errors=True)
-    if RUN.exists() and not os.path.ismount(RUN):
-        shutil.rmtree(RUN, ignore_errors=True)
+    give_back()

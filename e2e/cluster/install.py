@@ -32,6 +32,7 @@ WORKERS_ONLY = {
     }
 }
 """The control plane is not cabled."""
+HELM_FOLDERS = {f"HELM_{name}_HOME": str(RUN / "helm") for name in ("CACHE", "CONFIG", "DATA")}
 
 PREPARE = """set -eu
 mkdir -p {appliance}/{uuid} {cables} $(dirname {boot_id})
@@ -55,7 +56,7 @@ def prepare_node(node: str, system_uuid: str) -> None:
 def helm(*words: str | Path, seconds: float = 300) -> str:
     """Run helm against the cluster, in the release's namespace; standard output."""
     where: list[str | Path] = ["--kubeconfig", KUBECONFIG, "--namespace", NAMESPACE]
-    return run([kind.program("helm"), *words, *where], seconds=seconds)
+    return run([kind.program("helm"), *words, *where], env=HELM_FOLDERS, seconds=seconds)
 
 
 def values() -> Path:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import shutil
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,6 @@ def configuration(image: str, mounts: tuple[Mount, ...]) -> dict[str, Any]:
     }
 
 
-RUN_FILES = ("kind.yaml", "values.yaml", "discovery.json")
 NODE_CHANGES = (
     'ENTRYPOINT ["/usr/local/bin/entrypoint","/sbin/init"]',
     "ENV container=docker",
@@ -68,8 +68,9 @@ NODE_CHANGES = (
 """What kind's own image says (kind images/base/Dockerfile)."""
 
 
+@functools.cache
 def program(name: str) -> Path:
-    """kind, helm or kubectl, compiled here."""
+    """kind, helm or kubectl, compiled here; verified at the first use, since that takes a second."""
     return go_programs({"kubectl": "control-plane", "helm": "helm"}.get(name, "cluster"))[0] / name
 
 
@@ -80,7 +81,8 @@ def kind(*arguments: str | Path, seconds: float = 300) -> str:
 
 def kubectl(*arguments: str | Path, seconds: float = 120) -> str:
     """Run kubectl against the cluster; standard output."""
-    return run([program("kubectl"), f"--kubeconfig={KUBECONFIG}", *arguments], seconds=seconds)
+    where = (f"--kubeconfig={KUBECONFIG}", f"--cache-dir={RUN / 'kubectl'}")
+    return run([program("kubectl"), *where, *arguments], seconds=seconds)
 
 
 def node_image() -> str:
@@ -96,6 +98,7 @@ def node_image() -> str:
 def up(mounts: tuple[Mount, ...] = ()) -> None:
     """Create the cluster and wait until it serves; what an earlier run left is removed first."""
     down()
+    nodes.cache_clear()
     image = node_image()
     Path("/lib/modules").mkdir(exist_ok=True)  # kind mounts it; a kernel with all built in has none
     APPLIANCE.mkdir(parents=True, exist_ok=True)
@@ -117,15 +120,12 @@ def down() -> None:
         with step(f"removing the cluster {CLUSTER}"):
             containers.remove(nodes_left)
     containers.remove_network()
-    for path in (APPLIANCE, KUBECONFIG, *(RUN / name for name in RUN_FILES)):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    containers.give_back()
 
 
+@functools.cache
 def nodes() -> list[str]:
-    """Names of the node containers; they are the names of the nodes too."""
+    """Names of the node containers; they are the names of the nodes too. Read once for a cluster."""
     return sorted(kind("get", "nodes", "--name", CLUSTER).split())
 
 
@@ -150,19 +150,20 @@ def load(archive: Path) -> None:
         list(pool.map(load_one, workers()))
 
 
-def mount_in_every_container(path: str) -> None:
-    """Let every container see a folder of its node, read-only, at the same path.
+def give_every_container(paths: Sequence[str], variables: Mapping[str, str]) -> None:
+    """Let every container of the workers see folders of its node, read-only, at the same paths, and have variables.
 
     This is how a test cluster gets what an image would carry elsewhere (gigabytes of a vLLM environment): the manifests
     stay those of a real cluster. The containers that run already are not touched.
     """
-    entry = {"destination": path, "source": path, "type": "bind", "options": ["rbind", "ro"]}
+    mounts = [{"destination": p, "source": p, "type": "bind", "options": ["rbind", "ro"]} for p in paths]
+    environment = [f"{name}={value}" for name, value in variables.items()]
     spec = "/etc/containerd/cri-base.json"
     script = f"""set -e
-jq --argjson mount '{json.dumps(entry)}' \
-  '.mounts += [$mount]' {spec} > {spec}.new
+mkdir -p {" ".join(paths)}
+jq --argjson mounts '{json.dumps(mounts)}' --argjson env '{json.dumps(environment)}' \
+  '.mounts += $mounts | .process.env += $env' {spec} > {spec}.new
 mv {spec}.new {spec}
 systemctl restart containerd"""
-    for node in nodes():
-        on_node(node, "mkdir", "-p", path)
-        on_node(node, "bash", "-c", script)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda node: on_node(node, "bash", "-c", script), workers()))

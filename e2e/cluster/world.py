@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from cluster import kind
-from cluster.settings import KUBECONFIG, NAMESPACE, RELEASE, ROOT
+import yaml
+
+from cluster import install, kind
+from cluster.settings import KUBECONFIG, NAMESPACE, RELEASE, ROOT, RUN
 from controlplane.api import CLAIM, POD, Api, Kind, Object
 from controlplane.waiting import wait
 
@@ -21,6 +24,8 @@ DEPLOYMENT = Kind("apps/v1", "Deployment")
 SECRET = Kind("v1", "Secret")
 SERVICE = Kind("v1", "Service")
 EXAMPLES = ROOT / "examples"
+PROGRAMS = {"operator": "operator", "plugin": "dra-plugin"}
+"""What runs in the pods of our parts: the names after `hymcache-`."""
 LEFTOVERS = """find /var/run/cdi -type f -name '*hymcache*'
 find /var/lib/kubelet/plugins/hymcache.io -mindepth 2 -path '*/claims/*' -o -mindepth 2 -path '*/pods/*'
 true"""
@@ -156,21 +161,52 @@ class World:
         """CDI files, sockets and checkpoint entries of ours per worker."""
         return {node: kind.on_node(node, "bash", "-c", LEFTOVERS).split("\n")[:-1] for node in kind.workers()}
 
-    def on_fabric(self) -> list[Any]:
-        """Regions that the appliance has."""
+    def appliance(self, path: str, method: str = "GET", body: Any = None) -> Any:
+        """Call the appliance's admin API, from a worker; the answer's JSON."""
         data = self.api.get(SECRET, "hymcache-appliance", NAMESPACE)["data"]
         user, password = (base64.b64decode(data[key]).decode() for key in ("username", "password"))
         address = self.api.get(SERVICE, "hymcache-appliance", NAMESPACE)["spec"]["clusterIP"]
-        url = f"http://{address}:8000/admin/v1/regions"
-        words = ["curl", "--silent", "--show-error", "--fail", "--user", f"{user}:{password}", url]
-        found = json.loads(kind.on_node(kind.workers()[0], *words))
+        words = ["curl", "--silent", "--show-error", "--fail", "--user", f"{user}:{password}", "--request", method]
+        if body is not None:
+            words += ["--header", "Content-Type: application/json", "--data", json.dumps(body)]
+        answer = kind.on_node(kind.workers()[0], *words, f"http://{address}:8000/admin/v1/{path}")
+        return json.loads(answer) if answer else None
+
+    def on_fabric(self) -> list[Any]:
+        """Regions that the appliance has."""
+        found = self.appliance("regions")
         return list(found["regions"] if isinstance(found, dict) else found)
 
+    def taken_bytes(self) -> int:
+        """Bytes of the blade that are in use, as its CXLBlade says."""
+        (blade,) = self.api.list(BLADE)
+        return int(blade["status"]["bytes"]) - int(blade["status"]["freeBytes"])
+
+    def signal(self, owner: str, name: str) -> None:
+        """Send a signal to the processes of one of our parts, on all nodes."""
+        command = f"pkill --signal {name} --full '/bin/[h]ymcache-{PROGRAMS[owner]}' || true"
+        for node in kind.workers():
+            kind.on_node(node, "bash", "-c", command)
+
     def kill(self, owner: str) -> None:
-        """Kill the pods of one of our parts at once, as a crash would."""
+        """Kill the processes of one of our parts at once (SIGKILL); other pods come for theirs, without a back-off."""
+        self.signal(owner, "KILL")
         selector = f"app.kubernetes.io/name=hymcache-{owner}"
         words = ["delete", "pods", "--selector", selector, "--grace-period=0", "--force", "--wait=false"]
         kind.kubectl("--namespace", NAMESPACE, *words)
+
+    def plugin_on(self, node: str) -> Object:
+        """The pod of the plugin on a node."""
+        pods = self.pods("app.kubernetes.io/name=hymcache-plugin", NAMESPACE)
+        return next(pod for pod in pods if pod["spec"]["nodeName"] == node)
+
+    def seen_by(self, pod: Object) -> Api:
+        """The API as a pod's service account sees it, with a token that names the pod and its node."""
+        token = self.api.mint_token(pod["metadata"]["namespace"], pod["spec"]["serviceAccountName"], pod)
+        cluster = yaml.safe_load(KUBECONFIG.read_text())["clusters"][0]["cluster"]
+        authority = RUN / "ca.crt"
+        authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
+        return Api.with_token(cluster["server"], authority, token, RUN / "discovery.json")
 
     def parts_ready(self) -> None:
         """Wait until operator, plugins and appliance are ready."""
@@ -186,7 +222,9 @@ class World:
     def uninstall(self) -> subprocess.CompletedProcess[str]:
         """`helm uninstall`, whatever comes of it."""
         words = ["uninstall", RELEASE, "--namespace", NAMESPACE, "--kubeconfig", str(KUBECONFIG), "--wait"]
-        return subprocess.run([kind.program("helm"), *words], capture_output=True, text=True, check=False, timeout=300)
+        helm: list[str | Path] = [kind.program("helm"), *words]
+        environment = {**os.environ, **install.HELM_FOLDERS}
+        return subprocess.run(helm, capture_output=True, text=True, check=False, timeout=300, env=environment)
 
 
 def is_ready(pod: Object) -> bool:

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 CHUNK_TOKENS = 256
 ENGINES = "app=engine"
+CLAIM_BYTES = 2 * 2**30
 START_SECONDS = 1200
 TEXT = " ".join(f"Paragraph {n} says that part {n * 7 % 101} belongs to shelf {n * 13 % 47}." for n in range(90))
 
@@ -94,10 +95,12 @@ def test_scaled_to_nothing_everything_is_released(life: Life) -> None:
     body = world.region_of("kv-cache")
     assert body is not None
     assert world.on_fabric()
+    wait("the blade to count them", lambda: world.taken_bytes() == CLAIM_BYTES, seconds=60)
     world.scale("engine", 0)
     wait("the pods to be gone", lambda: not world.pods(ENGINES), seconds=120, pause=1)
     world.api.delete(CLAIM, "kv-cache", "default")
     name = body["metadata"]["name"]
     wait("the region to be gone", lambda: world.api.find(REGION, name) is None, seconds=120, pause=1)
     world.wait_clean()
+    wait("the blade to have its bytes back", lambda: world.taken_bytes() == 0, seconds=60)
     assert NAMESPACE in kind.kubectl("get", "namespaces", "--output=name")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from cluster import install, kind
+from cluster import containers, install, kind, traces
 from cluster.settings import NAMESPACE
 from cluster.world import REGION, World
 from controlplane.api import NODE
@@ -31,3 +33,17 @@ def test_uninstall_leaves_nothing_behind_and_an_installation_works_again(world: 
     assert not {key for key in labels if key.startswith("hymcache.io/")}
     install.apply_chart()
     world.parts_ready()
+
+
+def test_nothing_of_the_cluster_is_left_on_the_machine(world: World) -> None:
+    """Processes, mounts, network namespaces, interfaces, firewall chains, files in /run, /tmp, /dev/shm and at home."""
+    if os.environ.get("E2E_KEEP"):
+        pytest.skip("E2E_KEEP: the cluster stays")
+    before = containers.before()
+    assert any(name.startswith("process ") for name in traces.seen() - before), "the cluster is not seen at all"
+    kind.down()
+    wait("the machine to be clean", lambda: not (traces.seen() - before) or _report(traces.seen() - before), seconds=10)
+
+
+def _report(left: set[str]) -> bool:
+    raise LookupError(sorted(left))
