@@ -22,6 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
     if not environment_path().exists():
-        pytest.skip("the vLLM environment is not installed: run make engine")
+        pytest.skip("the vLLM environment is not installed: run make test-engine")
     with trio() as started:
         yield started
