@@ -40,7 +40,7 @@ def plainly(copy: Callable[[str, Blocks], None], blocks: Blocks) -> bool:
 
 def own_domain(folder: Path) -> Iterator[Figure]:
     """Verified gets and puts of the own domain, used slots."""
-    with medium(folder) as path, populated_region(path, 2 * WORKING_SET) as region:
+    with medium(folder) as path, populated_region(path, WORKING_SET) as region:
         for mib, floor, goal in ((1, 0.9, 1.1), (4, 1.0, 1.3), (32, 1.0, 1.3)):
             with Workload(region, mib * MIB, WORKING_SET).stored() as work:
                 got = row("get", work, work.get, work.get_bare, ROUNDS, cpu=is_busy())
@@ -65,7 +65,7 @@ def foreign_domain(folder: Path) -> Iterator[Figure]:
     """Verified gets from another host's domain without coherence: every line is dropped from the caches first."""
     with (
         medium(folder) as path,
-        populated_region(path, 2 * WORKING_SET, domains=2) as region,
+        populated_region(path, WORKING_SET, domains=2) as region,
         Region.attach(path, domain=1, host="another") as other,
     ):
         theirs = other.namespace(FINGERPRINT)
@@ -194,10 +194,9 @@ def two_threads(folder: Path) -> Iterator[Figure]:
 
 def overhead(folder: Path) -> Iterator[Figure]:
     """What a get costs beside its copy: what sixteen of 1 MiB take more than four of 4 MiB."""
-    room = WORKING_SET // 2
-    with medium(folder) as path, populated_region(path, 4 * room) as region, contextlib.ExitStack() as stack:
-        small = stack.enter_context(Workload(region, MIB, room).stored())
-        large = stack.enter_context(Workload(region, 4 * MIB, room).stored())
+    with medium(folder) as path, populated_region(path, 3 * WORKING_SET) as region, contextlib.ExitStack() as stack:
+        small = stack.enter_context(Workload(region, MIB, 2 * WORKING_SET).stored())
+        large = stack.enter_context(Workload(region, 4 * MIB, WORKING_SET).stored())
         sixteen = Contestant("1 MiB", lambda i: all(map(small.get_one, range(16 * i, 16 * i + 16))))
         four = Contestant("4 MiB", lambda i: all(map(large.get_one, range(4 * i, 4 * i + 4))))
         paired([four, sixteen], small.count // 16, 1, 41)

@@ -33,8 +33,8 @@ def problems(result: Result) -> list[str]:
     lost = sum(chunks - kept for kept, chunks in result["usable"])
     if lost:
         found.append(f"{lost} chunks are lost")
-    if result["seconds_until_usable"] >= USABLE_SECONDS:
-        found.append(f"room was usable after {result['seconds_until_usable']:.2f} s, at most {USABLE_SECONDS} s")
+    if result["seconds_until_swept"] >= USABLE_SECONDS:
+        found.append(f"room was given back after {result['seconds_until_swept']:.2f} s, at most {USABLE_SECONDS} s")
     return found
 
 
@@ -42,7 +42,7 @@ def total(results: list[Result]) -> Result:
     """Sums, and the slowest return of room."""
     sums = {name: sum(result[name] for result in results) for name in ("kills", "freezes", "wrong", "failed")}
     sums["lost_chunks"] = sum(chunks - kept for result in results for kept, chunks in result["usable"])
-    return {**sums, "slowest_seconds_until_all_usable": max(result["seconds_until_usable"] for result in results)}
+    return {**sums, "slowest_seconds_until_swept": max(result["seconds_until_swept"] for result in results)}
 
 
 KILLS = Campaign(

@@ -56,13 +56,20 @@ def test_seeds_differ(tmp_path: Path) -> None:
 
 
 def test_what_must_not_be_is_a_problem() -> None:
-    churned = {"wrong": 0, "failed": 0, "usable": [[5, 5], [5, 5]], "seconds_until_usable": 0.1}
+    churned = {"wrong": 0, "failed": 0, "usable": [[5, 5], [5, 5]], "seconds_until_swept": 0.1}
     assert churning.problems(churned) == []
-    for change in ({"wrong": 1}, {"failed": 1}, {"usable": [[5, 5], [4, 5]]}, {"seconds_until_usable": 2.5}):
+    for change in ({"wrong": 1}, {"failed": 1}, {"usable": [[5, 5], [4, 5]]}, {"seconds_until_swept": 2.5}):
         assert churning.problems(churned | change)
     stopped = {"wrong": 0, "verify_failures": 0, "inside": 1, "taken": 0, "accounted_seconds": 0.0, "words": True}
     assert zombie.problems(stopped) == []
-    for change in ({"wrong": 1}, {"verify_failures": 1}, {"taken": 1}, {"accounted_seconds": 3.0}, {"words": False}):
+    for change in (
+        {"wrong": 1},
+        {"verify_failures": 1},
+        {"taken": 1},
+        {"inside": 0},
+        {"accounted_seconds": 3.0},
+        {"words": False},
+    ):
         assert zombie.problems(stopped | change)
     starved = {"swept": 0, "slots_taken": 5, "held_chunks": 4, "chunks_lost": 0, "working_afterwards": 4}
     assert silence.problems(starved) == []

@@ -107,13 +107,16 @@ def main() -> None:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     started = time.monotonic()
-    usable = []
+    usable, swept = [], []
     for domain in range(2):
+        began = time.monotonic()
         with Region.attach(medium, domain=domain, host="one") as region:
             while region.sweep():
                 pass
+            swept.append(time.monotonic() - began)
             usable.append(fill(region.namespace(FINGERPRINT), region, domain, region.info().chunk_bytes))
-    json.dump({**done, "usable": usable, "seconds_until_usable": time.monotonic() - started}, sys.stdout)
+    seconds = {"seconds_until_swept": max(swept), "seconds_until_usable": time.monotonic() - started}
+    json.dump({**done, "usable": usable, **seconds}, sys.stdout)
 
 
 if __name__ == "__main__":

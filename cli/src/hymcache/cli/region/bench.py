@@ -21,7 +21,7 @@ SURVEY_ROUNDS = 3
 COLUMNS = (
     "work|size|memcpy GB/s|best bare|x memcpy|GB/s|x memcpy|x bare|p50 us|p99 us|p99.9 us|CPU s/GB|verified|failures"
 )
-SIZES = (256 << 10, 1 << 20, 4 << 20, 16 << 20)
+SIZES = ("1Mi", "4Mi", "16Mi")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,11 @@ class Row:
 @click.command(cls=RegionCommand)
 @click.option("--domain", type=int, default=0, show_default=True, help="The domain to store into.")
 @click.option(
-    "--sizes", default=",".join(map(str, SIZES)), metavar="BYTES,BYTES", help="Sizes of objects, e.g. 64Ki,4Mi."
+    "--sizes",
+    default=",".join(SIZES),
+    show_default=True,
+    metavar="BYTES,BYTES",
+    help="Sizes of objects.",
 )
 @click.option("--working-set", type=Size(), default="256Mi", show_default=True, help="Free chunks to work in.")
 @click.option("--rounds", type=click.IntRange(3), default=15, show_default=True, help="Paired rounds per row.")
@@ -61,7 +65,8 @@ def bench(target: str, as_json: bool, sizes: str, working_set: int, rounds: int,
     """Measure puts and verified gets in free chunks of TARGET; nothing that is stored there is evicted.
 
     Each row compares with memcpy and with this CPU's best unverified copy of the same memory in the same rounds. No
-    figure is shown for a row in which anything failed, and the exit status is then 1.
+    figure is shown for a row in which anything failed, and the exit status is then 1. Choose a working set of several
+    times the last-level cache; objects smaller than a chunk fill a part of it only.
     """
     wanted = [Size().convert(text, None, None) for text in sizes.split(",")]
     with Region.attach(target, **options) as region:

@@ -82,7 +82,7 @@ def print_json(value: object) -> None:
 
 def table(*columns: str, title: str | None = None) -> Table:
     """An empty table: the first column names, the others are numbers."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    made = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, collapse_padding=True)
     for index, column in enumerate(columns):
         made.add_column(column, justify="left" if index == 0 else "right")
     return made

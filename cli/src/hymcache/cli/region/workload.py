@@ -40,11 +40,16 @@ def address(view: memoryview) -> int:
 
 
 class Workload:
-    """Objects of one size: half of `working_set` stored under keys, half reserved as windows, engine slots for each."""
+    """Objects of one size: half of `working_set` in chunks stored under keys, half reserved as windows.
+
+    The engine's side has as many slots.
+    """
 
     def __init__(self, region: Region, object_bytes: int, working_set: int) -> None:
         self.region, self.bytes = region, object_bytes
-        self.count = max(4, working_set // 2 // object_bytes)
+        chunk_bytes = region.info().chunk_bytes
+        self.chunks_each = -(-object_bytes // chunk_bytes)
+        self.count = max(4, working_set // 2 // (self.chunks_each * chunk_bytes))
         self.space: Namespace = region.namespace(FINGERPRINT)
         self.keys = [b"%d-%d" % (object_bytes, index) for index in range(self.count)]
         engine = private(SKEW + self.count * object_bytes)
@@ -66,7 +71,7 @@ class Workload:
             Failure: the domain has no room for it. Nothing is evicted for a benchmark.
         """
         info = self.region.info()
-        chunks = 2 * self.count * -(-self.bytes // info.chunk_bytes)
+        chunks = 2 * self.count * self.chunks_each
         wanted = chunks + chunks // 4  # eviction keeps a part of a domain retired
         use = self.region.chunk_use(info.domain or 0)
         room = use["free"] + use["retired"]
