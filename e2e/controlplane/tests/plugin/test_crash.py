@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hymcache.region.handover import HandoverError
 
 from controlplane import POD, crashing, wait
 from controlplane.nodes import PluginNode
@@ -71,7 +72,10 @@ def inode(node: PluginNode, pod: str) -> tuple[int, int]:
     container = node.container(pod)
     if container is None:
         raise LookupError(pod)
-    descriptor = container.region()[0]
+    try:
+        descriptor = container.region()[0]
+    except HandoverError as error:
+        raise LookupError(pod) from error
     try:
         found = os.fstat(descriptor)
         return found.st_dev, found.st_ino

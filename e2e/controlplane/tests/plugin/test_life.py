@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hymcache.region import Region
+from hymcache.region.handover import HandoverError
 
 from controlplane import CLAIM, POD, wait
 from controlplane.nodes import PluginNode
@@ -27,6 +28,14 @@ def descriptor_of(node: PluginNode, pod: str) -> int:
     container = node.container(pod)
     assert container is not None
     return container.region()[0]
+
+
+def serves(node: PluginNode, pod: str) -> bool:
+    try:
+        os.close(descriptor_of(node, pod))
+    except HandoverError:
+        return False
+    return True
 
 
 def inode_of(node: PluginNode, pod: str) -> tuple[int, int]:
@@ -128,7 +137,7 @@ def test_plugin_killed_at_any_time_converges(stage: PluginStage) -> None:
         node.plugin.kill()
         node.start()
         wait(f"{pod} to run", lambda pod=pod: running(stage, pod), seconds=60)
-        os.close(descriptor_of(node, pod))
+        wait(f"{pod}'s memory to be served by the new process", lambda pod=pod: serves(node, pod))
         stage.remove_pods(pod)
         time.sleep(moment / 10)
         node.plugin.kill()
