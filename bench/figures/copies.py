@@ -17,7 +17,7 @@ from hymcache.region import Blocks, Region
 from figures.target import Figure
 from figures.world import MIB, is_busy, medium, populated_region
 
-WORKING_SET = 192 * MIB
+WORKING_SET = 256 * MIB
 ROUNDS = 11
 PAGE_BYTES = 32 << 10
 
@@ -194,9 +194,10 @@ def two_threads(folder: Path) -> Iterator[Figure]:
 
 def overhead(folder: Path) -> Iterator[Figure]:
     """What a get costs beside its copy: what sixteen of 1 MiB take more than four of 4 MiB."""
-    with medium(folder) as path, populated_region(path, 3 * WORKING_SET) as region, contextlib.ExitStack() as stack:
-        small = stack.enter_context(Workload(region, MIB, 2 * WORKING_SET).stored())
-        large = stack.enter_context(Workload(region, 4 * MIB, WORKING_SET).stored())
+    room = 3 * WORKING_SET // 4
+    with medium(folder) as path, populated_region(path, 3 * room) as region, contextlib.ExitStack() as stack:
+        small = stack.enter_context(Workload(region, MIB, 2 * room).stored())
+        large = stack.enter_context(Workload(region, 4 * MIB, room).stored())
         sixteen = Contestant("1 MiB", lambda i: all(map(small.get_one, range(16 * i, 16 * i + 16))))
         four = Contestant("4 MiB", lambda i: all(map(large.get_one, range(4 * i, 4 * i + 4))))
         paired([four, sixteen], small.count // 16, 1, 41)
