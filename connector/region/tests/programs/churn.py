@@ -65,13 +65,17 @@ def start(medium: str, domain: int, seed: int) -> int:
 
 
 def fill(ns: Namespace, region: Region, domain: int, chunk_bytes: int) -> tuple[int, int]:
-    """(objects of one chunk that the domain takes and keeps, chunks it has)."""
+    """(chunks of the domain that hold an object of one chunk or can be had, chunks it has).
+
+    After as many puts as there are chunks every one holds an object, but for a few whose keys met in a full set of the
+    directory: the older object of those has left, and its chunk is free.
+    """
     info = region.info()
     chunks = info.chunks // info.domains
     names = [b"fill-%d-%d" % (domain, i) for i in range(chunks)]
-    for name in names:
-        ns.put(name, bytes(chunk_bytes))
-    return ns.contains(names).count(1), chunks
+    stored = sum(ns.put(name, bytes(chunk_bytes)) for name in names)
+    use = region.chunk_use(domain)
+    return min(stored, ns.contains(names).count(1) + use["free"] + use["retired"]), chunks
 
 
 def main() -> None:
