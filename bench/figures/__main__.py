@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+from hymcache.cli.region.command import Failure
+from hymcache.region import RegionError
 from rich.console import Console
 from rich.table import Table
 
@@ -64,7 +66,11 @@ def main() -> int:
     console = Console(stderr=True)
     for name in names:
         with console.status(name):
-            figures += until_reached(partial(GROUPS[name], options.folder))
+            try:
+                figures += until_reached(partial(GROUPS[name], options.folder))
+            except (Failure, RegionError, RuntimeError, OSError) as error:
+                print(f"{name}: could not be measured: {error}", file=sys.stderr)
+                return 1
     failed, load = missed(figures), os.getloadavg()[0]
     clock = "CPU" if is_busy() else "elapsed"
     if options.json:

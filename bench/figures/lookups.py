@@ -79,11 +79,13 @@ def lookups(folder: Path) -> Iterator[Figure]:
             def look(space: Namespace = space, packed: bytes = packed) -> int:
                 return space.lookup(packed, 32)
 
+            busy = is_busy()
             times = seconds(look, CALLS)
             name = f"lookup of {KEYS} keys, {domains} domain{'s' if domains > 1 else ''}"
-            yield Figure(name, 1e6 * quantile(times, 0.5), "us", floor, goal, True, wrong)
+            detail = "the fastest tenth: the machine is busy" if busy else "median"
+            value = 1e6 * quantile(times, 0.1 if busy else 0.5)
+            yield Figure(name, value, "us", floor, goal, True, wrong, detail)
             if domains == 1:
-                busy = is_busy()
                 with busy_thread():
                     times = seconds(look, CALLS)
                 spread, limit = quantile(times, 0.99) / quantile(times, 0.5), None if busy else 3
