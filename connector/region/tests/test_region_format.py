@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import struct
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -63,13 +64,13 @@ class Reader:
         (self.domain_chunks, self.domains, self.sets, lines) = struct.unpack_from("<4I", raw, 88)
         self.slot_bytes = 64 * lines
         processes, namespaces, quarantine = struct.unpack_from("<3I", raw, 104)
-        rings = sum(struct.unpack_from("<4I", raw, 116))
+        self.rings = struct.unpack_from("<4I", raw, 116)
         sizes = {
             "block": 4096,
             "processes": 256 * processes,
             "namespaces": 64 * namespaces,
             "quarantine": 64 * quarantine,
-            "rings": 64 * rings,
+            "rings": 64 * sum(self.rings),
             "tags": 64 * self.sets,
             "headers": 64 * 16 * self.sets,
             "side": 16 * 16 * self.sets,
@@ -138,6 +139,21 @@ class Reader:
             for header in range(16 * self.sets):
                 if stored := self.object(domain, header):
                     yield stored
+
+    def entries(self, domain: int, ring: int) -> list[tuple[int, tuple[int, ...]]]:
+        """(sequence, body) of a ring's sound entries, in order; ring: 0 touch, 1 prefetch, 2 publish, 3 evicted."""
+        found = []
+        for index in range(self.rings[ring]):
+            at = self.place(domain, "rings") + 64 * (sum(self.rings[:ring]) + index)
+            line = self.raw[at : at + 64]
+            sound = crc32c(at.to_bytes(8, "little") + line[:56], self.seed) == self.u32(at + 60)
+            sequence, *body, rest = struct.unpack("<8Q", line)
+            if sequence and sound:
+                assert rest & 0xFFFFFFFF == 0
+                assert sequence % self.rings[ring] == index
+                found.append((sequence, tuple(body)))
+        assert not found or max(found)[0] == self.u64(self.place(domain, "block") + 3584 + 64 * ring)
+        return sorted(found)
 
     def object(self, domain: int, header: int) -> Stored | None:
         at = self.place(domain, "headers") + 64 * header
@@ -210,3 +226,51 @@ def test_a_reader_written_from_the_page_agrees_on_every_object(medium: Path, con
         assert found.units == units
         assert (found.state == VALID) == (key in live)
     assert sum(1 for _ in reader.objects()) == len(expected)
+
+
+def test_a_reader_written_from_the_page_agrees_on_every_ring_entry(medium: Path) -> None:
+    Region.format(medium, size=32 << 20, chunk_bytes=64 << 10, domains=2, epoch=3)
+    deadline = int(time.time() * 1000) + 60_000
+    with Region.attach(medium, domain=0) as one, Region.attach(medium, domain=1) as two:
+        spaces = [one.namespace(FINGERPRINT), two.namespace(FINGERPRINT)]
+        for i in range(150):
+            spaces[i % 2].put(b"%d" % i, bytes(i + 1))
+            spaces[i % 2].prefetch([b"%d" % i], request_id=i, deadline_ms=deadline, priority=i, units=i)
+            spaces[1 - i % 2].lookup([b"%d" % i])
+        spaces[0].withdraw(8)
+        spaces[0].evict([b"%d" % i for i in range(0, 150, 3)])
+        end = time.monotonic() + 30
+        while two.stats()["touches_taken"] + one.stats()["touches_taken"] < 150 and time.monotonic() < end:
+            time.sleep(0.02)
+        hints, _ = one.hints()
+        gone, _ = one.evicted()
+        names = [spaces[0].digests([b"%d" % i]) for i in range(150)]
+    reader = Reader(medium.read_bytes())
+    told = []
+    for domain in range(2):
+        for sequence, (a, b, c, request, when, span) in reader.entries(domain, 1):
+            digest = struct.pack("<QQI", a, b, c & 0xFFFFFFFF) if when >> 56 == 1 else None
+            assert digest is None or (digest == names[request] and c >> 32 == reader.digest(b"%d" % request)[2])
+            until = when & (1 << 48) - 1
+            told.append(
+                (domain, sequence, request, digest, until, until - (span >> 32), when >> 48 & 255, span & 0xFFFFFFFF)
+            )
+    assert told == [(*hint[:4], *hint[5:]) for hint in hints]
+    assert len(told) > 100
+    left = [
+        (
+            0,
+            sequence,
+            struct.pack("<QQI", a, b, c & 0xFFFFFFFF),
+            struct.pack("<IIQ", 0, place & 0xFFFFFFFF, generation),
+            size,
+        )
+        for sequence, (a, b, c, place, generation, size) in reader.entries(0, 3)
+    ]
+    assert left == [(e.domain, e.sequence, e.digest, e.ref, e.bytes) for e in gone]
+    assert [e.bytes for e in gone] == [i + 1 for i in range(0, 150, 6)]
+    for domain in range(2):
+        uses = [word for _, body in reader.entries(domain, 0) for word in body if word]
+        assert len(uses) >= 75
+        assert {word >> 56 for word in uses} == {128 | 1 - domain}
+        assert all((word >> 28 & (1 << 28) - 1) < 16 * reader.sets for word in uses)

@@ -3,6 +3,7 @@
 //! Nothing here decides anything about regions: arguments are checked and turned into the core's types, the interpreter
 //! lock is released where a call is long, errors become exceptions.
 
+mod advice;
 mod arguments;
 mod bare;
 mod buffers;
@@ -12,6 +13,7 @@ mod namespace;
 mod pages;
 mod refs;
 mod region;
+mod view;
 
 use pyo3::prelude::*;
 
@@ -25,6 +27,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     )?;
     module.add_class::<region::Region>()?;
     module.add_class::<namespace::Namespace>()?;
+    module.add_class::<view::View>()?;
     module.add_class::<pages::Pages>()?;
     module.add_class::<pages::Blocks>()?;
     module.add_function(wrap_pyfunction!(region::format, module)?)?;

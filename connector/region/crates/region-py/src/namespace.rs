@@ -1,10 +1,15 @@
 //! `Namespace`: what an engine asks the region for.
 
+use crate::advice;
 use crate::arguments::{Handle, maybe_detached};
 use crate::buffers::{Held, Use};
 use crate::keys::{Keys, digest};
 use crate::refs;
+use crate::view::View;
 use hymcache_region::core::Place;
+use hymcache_region::digest::Digest;
+use hymcache_region::hint::Terms;
+use hymcache_region::lent::Lent;
 use hymcache_region::read::Units;
 use hymcache_region::region::{self, Live};
 use hymcache_region::stats::Refusal;
@@ -212,12 +217,74 @@ impl Namespace {
         Ok(bytes.unwrap_or(0))
     }
 
+    /// The object under `key` where it lies, without a copy; None = a miss, the reason is in `stats()`.
+    ///
+    /// Its checksums are not looked at: `View.still_valid()` afterwards, or `View.verify()`.
+    fn view(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<View>> {
+        let live = self.handle.live()?;
+        let digest = digest(&self.inner, key)?;
+        Ok(Lent::new(&live, &digest).map(View::new))
+    }
+
     /// Retire objects of the own domain: lookups miss from now on. Returns how many.
     #[pyo3(signature = (keys, width=None))]
     fn evict(&self, keys: &Bound<'_, PyAny>, width: Option<usize>) -> PyResult<usize> {
         let live = self.handle.live()?;
         let digests = Keys::new(keys, width)?.digests(&self.inner)?;
         Ok(live.evict(&digests))
+    }
+
+    /// Tell whoever stages data that a request will read these objects, in this order, before `deadline_ms`.
+    ///
+    /// `request_id` (an int below 2^64, text or bytes) names the request in `withdraw`; `deadline_ms` is wall-clock time
+    /// in milliseconds since 1970. Higher `priority` (0 to 255) goes first; `units` = how many of each are wanted, from
+    /// the first on (0 = all). Advice: returns how many hints are on their way, fewer when a ring came round meanwhile,
+    /// 0 from a read-only process.
+    #[pyo3(signature = (keys, *, request_id, deadline_ms, priority=0, units=0, width=None))]
+    fn prefetch(
+        &self,
+        keys: &Bound<'_, PyAny>,
+        request_id: &Bound<'_, PyAny>,
+        deadline_ms: u64,
+        priority: u8,
+        units: u32,
+        width: Option<usize>,
+    ) -> PyResult<usize> {
+        let live = self.handle.live()?;
+        let request = advice::request(request_id)?;
+        if deadline_ms >= 1 << 48 {
+            return Err(PyValueError::new_err(format!(
+                "deadline_ms: expected milliseconds since 1970, found {deadline_ms}"
+            )));
+        }
+        let digests = Keys::new(keys, width)?.digests(&self.inner)?;
+        let terms = Terms {
+            request,
+            deadline_ms,
+            priority,
+            units,
+        };
+        Ok(live.prefetch(&digests, terms))
+    }
+
+    /// Tell that a request will read nothing more. Advice, which may be lost: hints end at their deadline anyway.
+    fn withdraw(&self, request_id: &Bound<'_, PyAny>) -> PyResult<()> {
+        let live = self.handle.live()?;
+        live.withdraw(advice::request(request_id)?);
+        Ok(())
+    }
+
+    /// The 20 bytes per key by which `Region.hints` and `Region.evicted` name objects.
+    #[pyo3(signature = (keys, width=None))]
+    fn digests<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'_, PyAny>,
+        width: Option<usize>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let digests = Keys::new(keys, width)?.digests(&self.inner)?;
+        let bytes: Vec<u8> = digests.iter().flat_map(Digest::bytes).collect();
+        Ok(PyBytes::new(py, &bytes))
     }
 
     /// As `lookup`, with a reference of 16 bytes per hit: valid in every process of this host.

@@ -1,5 +1,6 @@
 //! `Region`: attach, report, and the calls that work on references.
 
+use crate::advice;
 use crate::arguments::{Handle, exception, maybe_detached, target};
 use crate::bare::Window;
 use crate::inspect;
@@ -173,8 +174,9 @@ impl Region {
     }
 
     /// Counters of this process since it attached: lookups, gets, puts, misses and refusals by reason, evictions,
-    /// what was reclaimed from dead processes; `hits_by_domain`, `free_chunks` and `processes`
-    /// (slots taken) have one number per domain.
+    /// what was reclaimed from dead processes. One number per domain have: `hits_by_domain`, `free_chunks`, `processes`
+    /// (slots taken), `host_hits` and `host_misses` (keys that lookups of all processes of its host found or did not
+    /// find, to within 0.1 s).
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let live = self.handle.live()?;
         let core = live.core();
@@ -197,6 +199,12 @@ impl Region {
                 .clamp(0, core.layout.geometry.domain_chunks.into())
         };
         stats.set_item("free_chunks", (0..domains).map(free).collect::<Vec<_>>())?;
+        let tallies = |counter| {
+            let tally = move |domain| core.tallied(domain, counter);
+            (0..domains).map(tally).collect::<Vec<_>>()
+        };
+        stats.set_item("host_hits", tallies(Counter::Hits))?;
+        stats.set_item("host_misses", tallies(Counter::Misses))?;
         let processes = (0..domains).map(|domain| core.processes(domain));
         stats.set_item("processes", processes.collect::<Vec<_>>())?;
         Ok(stats)
@@ -365,6 +373,49 @@ impl Region {
         Ok(PyBytes::new(py, &statuses))
     }
 
+    /// Keep own objects from being evicted for `seconds` (at most 600), or until released as often as leased.
+    ///
+    /// One byte per reference: 1 = kept; 0 = gone, or another domain's: its owner is told of the use instead. Reads of an
+    /// object that is evicted all the same are misses, as ever.
+    #[pyo3(signature = (refs, *, seconds=10))]
+    fn lease<'py>(
+        &self,
+        py: Python<'py>,
+        refs: &Bound<'_, PyAny>,
+        seconds: u32,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let live = self.handle.live()?;
+        let places = refs::parse(refs)?.into_iter();
+        let kept: Vec<u8> = places
+            .map(|place| live.lease(place, seconds).into())
+            .collect();
+        Ok(PyBytes::new(py, &kept))
+    }
+
+    /// Give leases back, one per reference. Leases also end by themselves.
+    fn release(&self, refs: &Bound<'_, PyAny>) -> PyResult<()> {
+        let live = self.handle.live()?;
+        refs::parse(refs)?
+            .into_iter()
+            .for_each(|place| live.release_lease(place));
+        Ok(())
+    }
+
+    /// Live processes of this host that hold a slot of `domain`, or None for a domain of another host.
+    ///
+    /// Told by their locks, so the dead do not count, and read-only processes do not either.
+    fn users(&self, domain: u32) -> PyResult<Option<usize>> {
+        let live = self.handle.live()?;
+        let domains = live.core().layout.geometry.domains;
+        if domain >= domains {
+            return Err(PyValueError::new_err(format!(
+                "domain: expected 0 to {}, found {domain}",
+                domains - 1
+            )));
+        }
+        Ok(live.users(domain))
+    }
+
     /// Give reservations up. Their bytes return once no live process writes to them.
     fn abort(&self, refs: &Bound<'_, PyAny>) -> PyResult<()> {
         let live = self.handle.live()?;
@@ -372,6 +423,28 @@ impl Region {
             .into_iter()
             .for_each(|place| live.abort(place));
         Ok(())
+    }
+
+    /// Rows behind `Region.hints`: see the facade.
+    #[pyo3(signature = (cursor, limit))]
+    fn hint_rows<'py>(
+        &self,
+        py: Python<'py>,
+        cursor: Option<&[u8]>,
+        limit: usize,
+    ) -> PyResult<advice::Rows<'py>> {
+        advice::hints(py, &*self.handle.live()?, cursor, limit)
+    }
+
+    /// Rows behind `Region.evicted`: see the facade.
+    #[pyo3(signature = (cursor, limit))]
+    fn evicted_rows<'py>(
+        &self,
+        py: Python<'py>,
+        cursor: Option<&[u8]>,
+        limit: usize,
+    ) -> PyResult<advice::Rows<'py>> {
+        advice::evicted(py, &*self.handle.live()?, cursor, limit)
     }
 
     /// Stop this host's lookups from finding these objects until they are stored anew.

@@ -3,7 +3,7 @@
 use crate::core::{Core, Own};
 use crate::domain::{self, OwnerLine};
 use crate::error::{ErrorKind, RegionError, Result};
-use crate::layout::{Counter, LINE, Layout, SUPERBLOCK_BYTES};
+use crate::layout::{Counter, DOMAINS_MAX, LINE, Layout, Ring, SUPERBLOCK_BYTES};
 use crate::mapped::Mapped;
 use crate::memory::{Memory, Step};
 use crate::os::file::{Medium, Target};
@@ -11,6 +11,7 @@ use crate::os::lock::{Hold, Locks};
 use crate::os::map::Mapping;
 use crate::os::{clock, host, sigbus};
 use crate::region::Live;
+use crate::ring::{first_ticket, turn_of};
 use crate::superblock::{BYTES, Superblock, uuid_text};
 use crate::words::{HeaderWord, State};
 use hymcache_copy::Choice;
@@ -83,6 +84,8 @@ pub fn attach(target: &Target, options: &AttachOptions) -> Result<Arc<Live>> {
     if let Some(own) = &core.own {
         core.enter(own, std::process::id());
     }
+    // A reader takes no lock, but may ask who holds one.
+    let locks = locks.or_else(|| Locks::open(&medium, options.lock_file.as_deref()).ok());
     Ok(Live::start(core, locks, medium, options.populate))
 }
 
@@ -238,9 +241,14 @@ fn claim_domain(
             return Ok(());
         }
     }
-    empty_domain(mapped, layout, options.domain);
+    let turn = empty_domain(
+        mapped,
+        layout,
+        options.domain,
+        old.map_or(0, |old| old.turn),
+    );
     let owner = OwnerLine {
-        turn: old.map_or(0, |old| old.turn) + 1,
+        turn,
         host: me,
         boot,
         since_ms: clock::now_ms(),
@@ -250,11 +258,15 @@ fn claim_domain(
 }
 
 /// Gives a domain to a new owner, or to the old one after a reboot: nothing is kept. Stale clean lines are dropped before
-/// the first store, as one that is written back would bring the former owner's bytes with it.
-pub fn empty_domain<M: Memory>(mapped: &M, layout: &Layout, domain: u32) {
+/// the first store, as one that is written back would bring the former owner's bytes with it. Returns the new turn, above
+/// `old` and above those that the rings know of.
+pub fn empty_domain<M: Memory>(mapped: &M, layout: &Layout, domain: u32, old: u64) -> u64 {
     let (at, bytes) = (layout.domain(domain), layout.domain_bytes);
     mapped.invalidate(at, bytes, Step::TakeoverInvalidate);
     mapped.full_fence(Step::TakeoverFence);
+    let rings = [Ring::Touch, Ring::Prefetch, Ring::Publish, Ring::Evicted];
+    let told = rings.map(|ring| turn_of(mapped.load(layout.ring_ticket(domain, ring))));
+    let turn = told.into_iter().fold(old, u64::max).wrapping_add(1);
     for header in 0..layout.headers() {
         let at = layout.header(domain, header);
         let word = HeaderWord(mapped.load(at));
@@ -277,6 +289,14 @@ pub fn empty_domain<M: Memory>(mapped: &M, layout: &Layout, domain: u32) {
     );
     clear(layout.tags(domain, 0), u64::from(g.sets) * LINE);
     clear(layout.chunk_word(domain, 0), u64::from(g.domain_chunks) * 8);
+    for ring in rings {
+        clear(
+            layout.ring_line(domain, ring, 0),
+            layout.ring_entries(ring) * LINE,
+        );
+        mapped.store(layout.ring_ticket(domain, ring), first_ticket(turn));
+    }
+    clear(layout.touch_cursor(domain, 0), u64::from(DOMAINS_MAX) * 8);
     mapped.store(layout.counter(domain, Counter::Quarantined), 0);
     mapped.store(
         layout.counter(domain, Counter::FreeChunks),
@@ -284,4 +304,5 @@ pub fn empty_domain<M: Memory>(mapped: &M, layout: &Layout, domain: u32) {
     );
     mapped.flush(at, bytes, Step::TakeoverFlush);
     mapped.store_fence(Step::TakeoverDone);
+    turn
 }

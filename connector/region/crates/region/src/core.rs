@@ -1,6 +1,7 @@
 //! The state every operation shares: memory, places, identity, and the domain this process writes.
 //!
-//! Operations are grouped by what they know: [`crate::probe`] finds, [`crate::read`] copies out, [`crate::write`] stores,
+//! Operations are grouped by what they know: [`crate::probe`] finds, [`crate::read`] copies out,
+//! [`crate::view`] looks without a copy, [`crate::write`] stores,
 //! [`crate::evict`] makes room, [`crate::sweep`] takes back what the dead left.
 
 use crate::evict::Owner;
@@ -8,6 +9,7 @@ use crate::header::{self, Header, Line};
 use crate::layout::{Counter, Layout};
 use crate::memory::{Memory, Step};
 use crate::stats::Stats;
+use crate::touch::Touches;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a region is called, and how its hosts see one another's stores.
@@ -67,7 +69,7 @@ pub struct Place {
 }
 
 /// Private memory of one call, reused from call to call so that none allocates in the long run.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Scratch {
     /// Numbers of an object's chunks in the region, in order.
     pub chunks: Vec<u32>,
@@ -93,6 +95,7 @@ pub struct Core<M> {
     pub now_ms: fn() -> u64,
     seed: u32,
     owner: Mutex<Owner>,
+    touches: Mutex<Touches>,
 }
 
 impl<M: Memory> Core<M> {
@@ -118,6 +121,7 @@ impl<M: Memory> Core<M> {
             now_ms,
             seed,
             owner,
+            touches: Mutex::default(),
         }
     }
 
@@ -146,6 +150,11 @@ impl<M: Memory> Core<M> {
         self.owner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Uses of other domains' objects that are not in the ring yet.
+    pub(crate) fn touches(&self) -> MutexGuard<'_, Touches> {
+        self.touches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Loads a line once, lowest word first.
     #[inline]
     pub(crate) fn line(&self, at: u64) -> Line {
@@ -161,6 +170,11 @@ impl<M: Memory> Core<M> {
     /// Seconds from format to now.
     pub(crate) fn age_seconds(&self) -> u32 {
         ((self.now_ms)() / 1000).saturating_sub(self.identity.formatted_seconds) as u32
+    }
+
+    /// CRC32C of private bytes, continued from the region's own.
+    pub(crate) fn seeded_crc(&self, bytes: &[u8]) -> u32 {
+        self.mem.crc(self.seed, bytes)
     }
 
     /// The checksum a header line at this place should have.

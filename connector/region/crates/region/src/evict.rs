@@ -10,6 +10,7 @@ use crate::digest::Digest;
 use crate::header::{Header, Line};
 use crate::layout::{Counter, LINE, Layout, WAYS};
 use crate::memory::{Check, Memory, Step};
+use crate::news::Cause;
 use crate::probe::{Accept, is_at, tag};
 use crate::stats::Event;
 use crate::words::{ChunkWord, Class, HeaderWord, Recency, State};
@@ -162,6 +163,7 @@ impl<M: Memory> Core<M> {
 
     /// One pass over the recency words: the oldest live headers become the next victims, the retired ones the queue.
     fn scan(&self, own: &Own, owner: &mut Owner) {
+        self.drain_touches(own);
         owner.oldest.clear();
         owner.retired.clear();
         owner.retired_chunks = 0;
@@ -199,6 +201,7 @@ impl<M: Memory> Core<M> {
         }
         let word = HeaderWord(self.mem.load(self.layout.header(own.domain, header)));
         match word.state() {
+            Some(State::Valid) if self.is_leased(own.domain, header, word.generation()) => {}
             Some(State::Valid) => {
                 if let Some(stamp) = self.retire(own, header, word) {
                     self.stats.add(Event::Evictions, 1);
@@ -219,6 +222,7 @@ impl<M: Memory> Core<M> {
         let at = self.layout.header(own.domain, header);
         self.mem.cas(at, word.0, word.to(State::Retired).0).ok()?;
         self.flush(at, LINE, Step::RetireFlush);
+        self.tell(own, header, &self.line(at), Cause::Evicted);
         self.mem.store_fence(Step::RetireFence);
         let tick = self.ticks(own.domain, 1);
         let recency = Recency::new(Class::Retired, tick);
@@ -231,7 +235,8 @@ impl<M: Memory> Core<M> {
         let line = self.line(self.layout.header(own.domain, header));
         let slots = self.slots_of(own.domain, header);
         owner.retired_chunks = owner.retired_chunks.saturating_sub(slots);
-        if !HeaderWord(line[0]).is(State::Retired) {
+        let word = HeaderWord(line[0]);
+        if !word.is(State::Retired) || self.is_leased(own.domain, header, word.generation()) {
             return 0;
         }
         let freed = self.release(own, header, &line, |local| owner.hint(local));
@@ -260,6 +265,9 @@ impl<M: Memory> Core<M> {
             (Step::FreeFlush, Step::FreeFence)
         };
         self.flush(at, LINE, flush);
+        if word.is(State::Valid) {
+            self.tell(own, header, line, Cause::Dropped);
+        }
         self.mem.store_fence(fence);
         self.mem.store(self.layout.recency(own.domain, header), 0);
         self.clear_tag(own.domain, header);
@@ -354,7 +362,8 @@ impl<M: Memory> Core<M> {
             .filter_map(|header| {
                 let word = HeaderWord(self.mem.load(self.layout.header(own.domain, header)));
                 let recency = Recency(self.mem.load(self.layout.recency(own.domain, header)));
-                (word.is(State::Valid) || word.is(State::Retired))
+                let leased = self.is_leased(own.domain, header, word.generation());
+                ((word.is(State::Valid) || word.is(State::Retired)) && !leased)
                     .then_some((recency.tick(), header))
             })
             .min();

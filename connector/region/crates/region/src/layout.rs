@@ -44,7 +44,9 @@ pub const EXTENTS_MAX: u32 = 32;
 const _: () = assert!(PROCESS_BYTES == 2 * LINE + LINE * 2);
 const _: () = assert!(WRITES_MAX as u64 * 8 == 2 * LINE);
 const _: () = assert!(DOMAIN_COUNTERS_AT + 8 * LINE <= DOMAIN_EXTENTS_AT);
-const _: () = assert!(DOMAIN_EXTENTS_AT + EXTENTS_MAX as u64 * LINE <= DOMAIN_BLOCK_BYTES);
+const _: () = assert!(DOMAIN_EXTENTS_AT + EXTENTS_MAX as u64 * LINE <= DOMAIN_TOUCH_CURSORS_AT);
+const _: () = assert!(DOMAIN_TOUCH_CURSORS_AT + DOMAINS_MAX as u64 * 8 <= DOMAIN_TICKETS_AT);
+const _: () = assert!(DOMAIN_TICKETS_AT + RINGS as u64 * LINE <= DOMAIN_BLOCK_BYTES);
 
 /// Place of the domain record in the domain block: kind, counts, written by format alone.
 pub const DOMAIN_RECORD_AT: u64 = 0;
@@ -54,6 +56,10 @@ pub const DOMAIN_OWNER_AT: u64 = DOMAIN_RECORD_AT + LINE;
 pub const DOMAIN_COUNTERS_AT: u64 = 2 * LINE;
 /// Place of the extent lines.
 pub const DOMAIN_EXTENTS_AT: u64 = 1024;
+/// Place of the cursors into the other domains' touch rings, a word each. Owner-local.
+pub const DOMAIN_TOUCH_CURSORS_AT: u64 = 3072;
+/// Place of the rings' tickets, one line each. Owner-local.
+pub const DOMAIN_TICKETS_AT: u64 = 3584;
 
 /// Counters of a domain, one line each so that they do not share one. Hints: every one can be rebuilt.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +70,23 @@ pub enum Counter {
     FreeChunks = 1,
     /// Entries ever put into the quarantine set; 0 spares the lookup its probe.
     Quarantined = 2,
+    /// Keys that lookups of this domain's host found, in any domain.
+    Hits = 3,
+    /// Keys that lookups of this domain's host did not find, those behind the first missing one included.
+    Misses = 4,
+}
+
+/// Rings of a domain, in the order of their place and of [`Geometry::rings`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ring {
+    /// Objects of other domains that processes of this one used.
+    Touch = 0,
+    /// Objects that requests of this domain's host will read.
+    Prefetch = 1,
+    /// Reserved: objects that became visible in this domain.
+    Publish = 2,
+    /// Objects that lookups do not find in this domain any more.
+    Evicted = 3,
 }
 
 /// What a region is made of: the numbers the superblock stores. Everything else is derived.
@@ -230,6 +253,31 @@ impl Layout {
     /// A line of the quarantine set.
     pub fn quarantine(&self, domain: u32, line: u32) -> u64 {
         self.place(domain, Area::Quarantine, u64::from(line), LINE)
+    }
+
+    /// Entries of a ring.
+    pub const fn ring_entries(&self, ring: Ring) -> u64 {
+        self.geometry.rings[ring as usize] as u64
+    }
+
+    /// A line of a ring; `index` is cut to the ring's size.
+    pub fn ring_line(&self, domain: u32, ring: Ring, index: u64) -> u64 {
+        let before: u64 = self.geometry.rings[..ring as usize]
+            .iter()
+            .map(|&n| u64::from(n))
+            .sum();
+        let index = before + index % self.ring_entries(ring);
+        self.place(domain, Area::Rings, index, LINE)
+    }
+
+    /// The word that hands out a ring's sequence numbers.
+    pub fn ring_ticket(&self, domain: u32, ring: Ring) -> u64 {
+        self.place(domain, Area::Block, ring as u64, LINE) + DOMAIN_TICKETS_AT
+    }
+
+    /// Where `domain` stands in the touch ring of domain `of`.
+    pub fn touch_cursor(&self, domain: u32, of: u32) -> u64 {
+        self.place(domain, Area::Block, u64::from(of), 8) + DOMAIN_TOUCH_CURSORS_AT
     }
 
     /// The tag line of a set.

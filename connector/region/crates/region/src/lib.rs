@@ -3,12 +3,14 @@
 //! | layer | modules | what it knows |
 //! |---|---|---|
 //! | format | [`layout`], [`superblock`], [`header`], [`words`], [`domain`] | where every byte lies and what it means |
-//! | protocol | [`probe`], [`read`], [`write`], [`evict`], [`sweep`], [`inspect`] over [`memory::Memory`] | order of loads, stores, flushes, fences |
+//! | protocol | [`probe`], [`read`], [`view`], [`write`], [`evict`], [`sweep`], [`inspect`] over [`memory::Memory`] | order of loads, stores, flushes, fences |
+//! | advice | [`ring`], [`touch`], [`hint`], [`news`] over the same | what one host tells the others; losing it costs time, never truth |
 //! | process | [`mapped`], [`os`], [`attach`], [`region`] | files, mappings, locks, signals, threads |
 //!
 //! The protocol is generic over [`memory::Memory`]: the product runs it on [`mapped::Mapped`], the tests on models that
 //! evict, delay, crash and interleave. `docs/region-format.md` describes the bytes.
 
+pub mod advice;
 pub mod attach;
 pub mod buffers;
 pub mod core;
@@ -18,19 +20,27 @@ pub mod error;
 pub mod evict;
 pub mod format;
 pub mod header;
+pub mod hint;
 pub mod inspect;
 pub mod layout;
+pub mod lease;
+pub mod lent;
 pub mod mapped;
 pub mod memory;
+pub mod news;
 pub mod os;
 pub mod plan;
 pub mod probe;
 pub mod read;
 pub mod region;
+pub mod ring;
 pub mod stats;
 pub mod superblock;
 pub mod sweep;
+pub mod tally;
 pub mod tiles;
+pub mod touch;
+pub mod view;
 pub mod window;
 pub mod words;
 pub mod write;

@@ -102,6 +102,24 @@ pub enum Step {
     FormatReadyFence,
     /// Format: counters, which other hosts report. Freshness.
     FormatCountersFlush,
+    /// Producer of a ring: the entry leaves the cache. Freshness.
+    RingFlush,
+    /// Producer of a ring: fence of [`Step::RingFlush`]. Freshness.
+    RingFence,
+    /// Consumer of another domain's ring: its last look is over before it drops the lines again. Freshness.
+    RingFenceBefore,
+    /// Consumer of another domain's ring: the lines it is about to look at. Freshness.
+    RingInvalidate,
+    /// Consumer of a ring: fence of [`Step::RingInvalidate`]. Freshness.
+    RingLookFence,
+    /// Owner: its counters of lookups, which other hosts report, leave the cache. Freshness.
+    TallyFlush,
+    /// Owner: fence of [`Step::TallyFlush`]. Freshness.
+    TallyFence,
+    /// Whoever reports another host's counters: their lines. Freshness.
+    TallyInvalidate,
+    /// Fence of [`Step::TallyInvalidate`]. Freshness.
+    TallyLookFence,
 }
 
 /// A condition the protocol relies on.
@@ -141,6 +159,8 @@ pub enum Check {
     Unwritten,
     /// The commit is the reserver's, all sections are stored.
     Complete,
+    /// The checksum of a ring's entry.
+    RingCrc,
 }
 
 /// Memory that several hosts map. Methods take `&self`: any thread may call any of them at any time.

@@ -186,6 +186,7 @@ impl<M: Memory> Core<M> {
             _ => 0,
         };
         let mut run = 0;
+        let mut elsewhere = Vec::new();
         while run < count {
             let mut found = [None; BATCH];
             let mut keys = [Digest::default(); BATCH];
@@ -199,7 +200,9 @@ impl<M: Memory> Core<M> {
             self.locate_batch(&keys[..n], &mut found[..n]);
             let hits = found[..n].iter().take_while(|f| f.is_some()).count();
             for (i, place) in found[..hits].iter().flatten().enumerate() {
-                self.touch(*place, first_tick + (count - run - i) as u64);
+                if !self.touch(*place, first_tick + (count - run - i) as u64) {
+                    elsewhere.push(*place);
+                }
                 visit(*place);
             }
             run += hits;
@@ -207,22 +210,27 @@ impl<M: Memory> Core<M> {
                 break;
             }
         }
+        if !elsewhere.is_empty() {
+            self.tell_used(elsewhere.into_iter().rev());
+        }
         self.stats.add(Event::LookupKeys, count as u64);
         self.stats.add(Event::LookupHits, run as u64);
         run
     }
 
-    /// Marks an own object as used at `tick`. Other domains' objects are not ours to mark.
+    /// Marks an own object as used at `tick`. False for another domain's, which is not ours to mark: see
+    /// [`Core::tell_used`].
     #[inline]
-    pub(crate) fn touch(&self, place: Place, tick: u64) {
-        if self
+    pub(crate) fn touch(&self, place: Place, tick: u64) -> bool {
+        let is_own = self
             .own
             .as_ref()
-            .is_some_and(|own| own.domain == place.domain)
-        {
+            .is_some_and(|own| own.domain == place.domain);
+        if is_own {
             let at = self.layout.recency(place.domain, place.header);
             self.mem.store(at, Recency::new(Class::Live, tick).0);
         }
+        is_own
     }
 
     /// True when this object failed its checks here before.

@@ -59,9 +59,7 @@ impl<M: Memory> Core<M> {
         };
         let result = located.and_then(|place| {
             let bytes = self.read(place, Some(key), units, buffers, scratch)?;
-            if let Some(own) = &self.own {
-                self.touch(place, self.ticks(own.domain, 1));
-            }
+            self.used(place);
             Ok(bytes)
         });
         if let Err(miss) = result {
@@ -112,6 +110,15 @@ impl<M: Memory> Core<M> {
         result
     }
 
+    /// Marks an object as used, or has its owner do so.
+    pub(crate) fn used(&self, place: Place) {
+        if let Some(own) = &self.own
+            && !self.touch(place, self.ticks(own.domain, 1))
+        {
+            self.tell_used(std::iter::once(place));
+        }
+    }
+
     /// The header's line, fresh, each word loaded once, the first one again at the end.
     pub(crate) fn first_look(&self, place: Place) -> Line {
         let at = self.layout.header(place.domain, place.header);
@@ -127,7 +134,7 @@ impl<M: Memory> Core<M> {
     }
 
     /// True when the header still names the same object: valid or retired, all else equal.
-    fn second_look(&self, place: Place, first: &Line) -> bool {
+    pub(crate) fn second_look(&self, place: Place, first: &Line) -> bool {
         let at = self.layout.header(place.domain, place.header);
         self.mem.full_fence(Step::RecheckFenceBefore);
         if self.is_foreign(place.domain) {
@@ -178,7 +185,12 @@ impl<M: Memory> Core<M> {
 
     /// Loads the table into `scratch` and checks it against the header. Exactly as many slots are followed as the
     /// object's size asks for, so that a damaged chain cannot be endless.
-    fn load_table(&self, domain: u32, header: &Header, scratch: &mut Scratch) -> Result<(), Miss> {
+    pub(crate) fn load_table(
+        &self,
+        domain: u32,
+        header: &Header,
+        scratch: &mut Scratch,
+    ) -> Result<(), Miss> {
         let foreign = self.is_foreign(domain);
         scratch.chunks.clear();
         scratch.table.clear();
@@ -297,7 +309,7 @@ impl<M: Memory> Core<M> {
     }
 
     /// Checksum of a unit as the table has it: the upper half is reserved and must be zero.
-    fn unit_crc(&self, unit: u64, scratch: &Scratch) -> u64 {
+    pub(crate) fn unit_crc(&self, unit: u64, scratch: &Scratch) -> u64 {
         let per_slot = self.layout.table_units();
         let words = self.layout.table_bytes() / 8;
         let index = unit / per_slot * words + 1 + unit % per_slot;
@@ -309,7 +321,7 @@ impl<M: Memory> Core<M> {
     }
 
     /// An object failed its checks and stood still: the own domain drops it, another domain's is remembered.
-    fn condemn(&self, place: Place) {
+    pub(crate) fn condemn(&self, place: Place) {
         match &self.own {
             Some(own) if own.domain == place.domain => {
                 if self.discard(place) {

@@ -7,17 +7,18 @@ use crate::attach::load_superblock;
 use crate::buffers::Buffers;
 use crate::core::{Core, Own, Place, Scratch};
 use crate::digest::{Digest, Digester};
+use crate::layout::PROCESS_BYTES;
 use crate::mapped::Mapped;
 use crate::memory::Memory;
 use crate::os::file::Medium;
 use crate::os::lock::{Hold, Locks};
-use crate::os::sigbus;
+use crate::os::{host, sigbus};
 use crate::read::Units;
 use crate::stats::{Event, Miss, Refusal};
 use crate::superblock::{EPOCH_AT, Superblock};
 use crate::write::Shape;
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,7 @@ pub struct Live {
     populated: AtomicU64,
     is_populating: AtomicBool,
     is_ending: AtomicBool,
+    lent: AtomicUsize,
 }
 
 impl Live {
@@ -62,6 +64,7 @@ impl Live {
             populated: AtomicU64::new(0),
             is_populating: AtomicBool::new(populate),
             is_ending: AtomicBool::new(false),
+            lent: AtomicUsize::new(0),
         });
         let weak = Arc::downgrade(&live);
         spawn("hymcache-janitor", move || janitor(&weak));
@@ -73,15 +76,42 @@ impl Live {
     }
 
     /// Lets go and waits until calls and threads that use the region have let go too, so that the process slot is given
-    /// back when this returns. A call that hangs keeps the region alive instead of ending under it.
+    /// back when this returns. A call that hangs keeps the region alive instead of ending under it; views keep the
+    /// mapping alone.
     pub fn end(self: Arc<Self>) {
         self.is_ending.store(true, Ordering::Relaxed);
         let deadline = Instant::now() + END_WAIT;
         // In a forked child the threads are gone, and with them whoever would let go.
-        let is_shared = || Arc::strong_count(&self) > 1 && self.core.mem.mapping().is_mapped();
+        let is_shared = || {
+            let lent = self.lent.load(Ordering::Relaxed);
+            Arc::strong_count(&self) > 1 + lent && self.core.mem.mapping().is_mapped()
+        };
         while is_shared() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(200));
         }
+        if !is_shared() {
+            self.leave();
+        }
+    }
+
+    /// Gives the process slot back, unless this is a forked child. Once is as good as twice.
+    fn leave(&self) {
+        if let Some(own) = &self.core.own
+            && self.core.mem.mapping().is_mapped()
+        {
+            self.core.tally(own);
+            self.core.leave(own);
+        }
+    }
+
+    /// Counts views that are out: their users may look at the mapping when the region has ended.
+    pub(crate) fn lend(&self) {
+        self.lent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a view that is back.
+    pub(crate) fn take_back(&self) {
+        self.lent.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The protocol state: identity, layout, counters.
@@ -108,7 +138,7 @@ impl Live {
     /// What every request begins with: this thread can meet a hole, and the region is still the one that was attached.
     /// A forked child has no mapping, so that comes first.
     #[inline]
-    fn ready(&self) -> bool {
+    pub(crate) fn ready(&self) -> bool {
         if !self.is_intact() {
             return false;
         }
@@ -285,6 +315,31 @@ impl Live {
         }
     }
 
+    /// Processes of this host that hold a slot of a domain, by their locks, this one included. `None` when the domain is
+    /// another host's, whose locks are not seen here, or locks do not work.
+    pub fn users(&self, domain: u32) -> Option<usize> {
+        let layout = &self.core.layout;
+        let locks = self.locks.as_ref()?;
+        if !self.ready() || domain >= layout.geometry.domains {
+            return None;
+        }
+        let owner = crate::domain::load_owner(&self.core.mem, layout, domain);
+        if owner.is_some_and(|owner| Some(owner.boot) != host::boot_id().ok()) {
+            return None;
+        }
+        let mine = self.core.own.as_ref().filter(|own| own.domain == domain);
+        let held = |at, len| locks.is_held_elsewhere(at, len).ok();
+        let slots = layout.geometry.processes;
+        let all = u64::from(slots) * PROCESS_BYTES;
+        let mut users = usize::from(mine.is_some());
+        if held(layout.process(domain, 0), all)? {
+            for process in 0..slots {
+                users += usize::from(held(layout.process(domain, process), 1)?);
+            }
+        }
+        Some(users)
+    }
+
     fn sweep_dead(&self, own: &Own, locks: &Locks) -> usize {
         let others =
             (0..self.core.layout.geometry.processes).filter(|&process| process != own.process);
@@ -318,6 +373,9 @@ impl Live {
         }
         if let (Some(own), Some(locks)) = (&self.core.own, &self.locks) {
             self.core.show(own);
+            self.core.tally(own);
+            self.core.send_touches(own);
+            self.core.drain_touches(own);
             self.sweep_dead(own, locks);
             if round % ORPHANS_EVERY == ORPHANS_EVERY - 1 {
                 self.core.sweep_orphans(own);
@@ -346,11 +404,7 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        if let Some(own) = &self.core.own
-            && self.core.mem.mapping().is_mapped()
-        {
-            self.core.leave(own);
-        }
+        self.leave();
     }
 }
 

@@ -64,6 +64,8 @@ events! {
     Gets => "gets",
     /// Bytes read and verified.
     GetBytes => "get_bytes",
+    /// Objects looked at in place.
+    Views => "views",
     /// Objects stored.
     Puts => "puts",
     /// Bytes stored.
@@ -80,6 +82,16 @@ events! {
     ReclaimedProcesses => "reclaimed_processes",
     /// Own objects dropped because they were damaged.
     DroppedDamaged => "dropped_damaged",
+    /// Hints and withdrawals written to the prefetch ring.
+    HintsSent => "hints_sent",
+    /// Uses of other domains' objects written to the touch ring.
+    TouchesSent => "touches_sent",
+    /// Uses of other domains' objects that were forgotten, as too many came at once.
+    TouchesDropped => "touches_dropped",
+    /// Uses of own objects learnt from other domains' touch rings.
+    TouchesTaken => "touches_taken",
+    /// Ring entries that were overwritten before this process read them, or never came.
+    RingMissed => "ring_missed",
     /// Accesses outside the mapping that were refused.
     OutOfBounds => "out_of_bounds",
     /// See [`Miss::Absent`].
@@ -161,6 +173,7 @@ impl From<Refusal> for Event {
 pub struct Stats {
     events: Vec<AtomicU64>,
     hits_by_domain: Vec<AtomicU64>,
+    tallied: [AtomicU64; 2],
 }
 
 impl Default for Stats {
@@ -169,6 +182,7 @@ impl Default for Stats {
         Self {
             events: zeros(NAMES.len()),
             hits_by_domain: zeros(DOMAINS_MAX as usize),
+            tallied: [AtomicU64::new(0), AtomicU64::new(0)],
         }
     }
 }
@@ -186,6 +200,18 @@ impl Stats {
         if let Some(counter) = self.hits_by_domain.get(domain as usize) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Keys found and not found by lookups since the last call.
+    pub(crate) fn lookups_since(&self) -> [u64; 2] {
+        let hits = self.get(Event::LookupHits);
+        let misses = self.get(Event::LookupKeys).saturating_sub(hits);
+        let since =
+            |last: &AtomicU64, now: u64| now.saturating_sub(last.fetch_max(now, Ordering::Relaxed));
+        [
+            since(&self.tallied[0], hits),
+            since(&self.tallied[1], misses),
+        ]
     }
 
     /// One counter.

@@ -8,8 +8,10 @@
 use hymcache_region::buffers::{Buffers, Piece};
 use hymcache_region::core::{Core, Extent, Identity, Own, Scratch};
 use hymcache_region::digest::Digest;
-use hymcache_region::layout::{Counter, Geometry, Layout};
+use hymcache_region::hint::Terms;
+use hymcache_region::layout::{Counter, Geometry, Layout, Ring};
 use hymcache_region::memory::{Check, Memory, Step};
+use hymcache_region::ring::Cursor;
 use hymcache_region::words::{ChunkWord, HeaderWord, State};
 use hymcache_region::write::Shape;
 use loom::sync::Arc;
@@ -132,6 +134,18 @@ fn memory(layout: &Layout, blind: Option<Check>) -> Coherent {
     for process in 0..3 {
         places.extend([layout.process(0, process), layout.process(0, process) + 64]);
     }
+    place_words(places, blind, layout)
+}
+
+/// A ring alone: one line, and its ticket.
+fn ring_memory(layout: &Layout, blind: Option<Check>) -> Coherent {
+    let line = layout.ring_line(0, Ring::Prefetch, 0);
+    let mut places: Vec<u64> = (0..8).map(|i| line + 8 * i).collect();
+    places.push(layout.ring_ticket(0, Ring::Prefetch));
+    place_words(places, blind, layout)
+}
+
+fn place_words(places: Vec<u64>, blind: Option<Check>, layout: &Layout) -> Coherent {
     let words = places
         .into_iter()
         .map(|at| (at, AtomicU64::new(0)))
@@ -350,4 +364,41 @@ fn a_sweep_beside_a_put_takes_nothing_from_it() {
         other.join().expect("no panic");
         assert_eq!(account(&mem, &layout), (1, 1));
     });
+}
+
+/// Two producers want the only line of a ring, a third process reads it.
+fn two_producers(blind: Option<Check>) {
+    let told = |n: u64| Terms {
+        request: n,
+        deadline_ms: 1 << 40,
+        priority: n as u8,
+        units: n as u32,
+    };
+    explore(move || {
+        let layout = layout();
+        let mem = ring_memory(&layout, blind);
+        let other = process(&mem, &layout, 0, move |core| {
+            core.prefetch(&[key(1)], told(2));
+        });
+        let mine = core(&mem, &layout, 1);
+        mine.prefetch(&[key(2)], told(3));
+        let mut cursor = Cursor { next: 1, gap_ms: 0 };
+        mine.hints(0, &mut cursor, 9, |_, hint| {
+            let a = hint.object.expect("a prefetch").a;
+            let whole = (hint.terms.request, hint.terms.units) == (a, a as u32);
+            assert!(whole, "an entry of two producers");
+        });
+        other.join().expect("no panic");
+    });
+}
+
+#[test]
+fn two_producers_never_make_one_entry_together() {
+    two_producers(None);
+}
+
+#[test]
+#[should_panic(expected = "an entry of two producers")]
+fn a_ring_entry_that_is_not_checked_is_caught() {
+    two_producers(Some(Check::RingCrc));
 }

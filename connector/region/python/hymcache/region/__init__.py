@@ -18,6 +18,8 @@ from __future__ import annotations
 from hymcache.region.handover import HandoverError
 from hymcache.region.region import (
     Blocks,
+    Evicted,
+    Hint,
     Namespace,
     Pages,
     Region,
@@ -25,11 +27,14 @@ from hymcache.region.region import (
     RegionInfo,
     RegionStats,
     ReserveStatus,
+    View,
 )
 
 __all__ = [
     "Blocks",
+    "Evicted",
     "HandoverError",
+    "Hint",
     "Namespace",
     "Pages",
     "Region",
@@ -37,4 +42,5 @@ __all__ = [
     "RegionInfo",
     "RegionStats",
     "ReserveStatus",
+    "View",
 ]

@@ -5,13 +5,25 @@ from __future__ import annotations
 import enum
 import os
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
 from hymcache.region import _native  # noqa: TID251 - this module is the facade
-from hymcache.region._native import Blocks, Namespace, Pages, RegionError  # noqa: TID251 - re-exported from here
+from hymcache.region._native import Blocks, Namespace, Pages, RegionError, View  # noqa: TID251 - re-exported from here
 from hymcache.region.target import Target, opened
 
-__all__ = ["Blocks", "Namespace", "Pages", "Region", "RegionError", "RegionInfo", "RegionStats", "ReserveStatus"]
+__all__ = [
+    "Blocks",
+    "Evicted",
+    "Hint",
+    "Namespace",
+    "Pages",
+    "Region",
+    "RegionError",
+    "RegionInfo",
+    "RegionStats",
+    "ReserveStatus",
+    "View",
+]
 
 
 class ReserveStatus(enum.IntEnum):
@@ -54,8 +66,45 @@ class RegionInfo:
 
 
 RegionStats = dict[str, Any]
-"""Counters of this process by name (int); `hits_by_domain`, `free_chunks` and `processes` (slots taken) are
-lists, one number per domain."""
+"""Counters of this process by name (int). Lists, one number per domain: `hits_by_domain`, `free_chunks`, `processes`
+(slots taken), `host_hits` and `host_misses` (keys that lookups of its host's processes found and did not find)."""
+
+
+class Hint(NamedTuple):
+    """What a host told by `Namespace.prefetch` or `withdraw`. Times are wall-clock, in milliseconds since 1970."""
+
+    domain: int
+    """Whose host told it."""
+    sequence: int
+    """Rises in each domain."""
+    request: int
+    """An int `request_id` as it is; of text or bytes the first 8 bytes of their SHA-256, little-endian."""
+    digest: bytes | None
+    """20 bytes, as `Namespace.digests` has them; None = the request is withdrawn."""
+    ref: bytes | None
+    """Where the object lies now, for `read_many`; None = nowhere, or a withdrawal."""
+    deadline_ms: int
+    issued_ms: int
+    """By the clock of the host that told it."""
+    priority: int
+    units: int
+    """Wanted from the first on; 0 = all."""
+
+
+class Evicted(NamedTuple):
+    """An object that lookups do not find any more."""
+
+    domain: int
+    sequence: int
+    """Rises in each domain."""
+    digest: bytes
+    """20 bytes, as `Namespace.digests` has them."""
+    ref: bytes
+    namespace: int
+    """Number of the fingerprint in that domain; 0 = not registered."""
+    bytes: int
+    cause: Literal["evicted", "dropped"]
+    """`evicted`: to make room or on demand; `dropped`: damaged, or pushed out of a full directory set."""
 
 
 class _AttachOptions(TypedDict, total=False):
@@ -133,6 +182,23 @@ class Region(_native.Region):
     def info(self) -> RegionInfo:
         """What the region is, and how this process holds it."""
         return RegionInfo(**self.describe())
+
+    def hints(self, cursor: bytes | None = None, *, limit: int = 1024) -> tuple[list[Hint], bytes]:
+        """Hints of every domain since `cursor`, at most `limit`, and the cursor to go on from.
+
+        None starts with the oldest hints that are there. Hints past their deadline are left out. What a slow reader
+        missed is counted in `stats()["ring_missed"]`.
+        """
+        rows, cursor = self.hint_rows(cursor, limit)
+        return [Hint._make(row) for row in rows], cursor
+
+    def evicted(self, cursor: bytes | None = None, *, limit: int = 1024) -> tuple[list[Evicted], bytes]:
+        """Objects that left any domain since `cursor`, at most `limit`, and the cursor to go on from. See `hints`.
+
+        A reader that missed some (`stats()["ring_missed"]` has risen) asks `Namespace.contains` what is still there.
+        """
+        rows, cursor = self.evicted_rows(cursor, limit)
+        return [Evicted._make(row) for row in rows], cursor
 
     def __enter__(self) -> Self:
         return self

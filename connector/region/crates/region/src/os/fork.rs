@@ -32,12 +32,17 @@ unsafe extern "C" fn in_child() {
     }
 }
 
-/// Has `fd` closed in every forked child. False when too many are registered.
-pub fn close_in_child(fd: RawFd) -> bool {
+/// Counts forks from now on.
+pub fn watch() {
     HANDLER.call_once(|| {
         // SAFETY: the handler only touches atomics and closes descriptors.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
+}
+
+/// Has `fd` closed in every forked child. False when too many are registered.
+pub fn close_in_child(fd: RawFd) -> bool {
+    watch();
     FDS.iter().any(|slot| {
         slot.compare_exchange(NONE, fd, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()

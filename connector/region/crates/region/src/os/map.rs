@@ -28,6 +28,7 @@ impl Mapping {
     /// # Errors
     /// The kernel refuses, or too many regions are mapped in this process.
     pub fn new(medium: &Medium) -> Result<Self> {
+        fork::watch();
         let fail = || {
             RegionError::io(
                 format!("{}: cannot map", medium.name),

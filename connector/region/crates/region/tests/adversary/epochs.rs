@@ -38,7 +38,7 @@ pub(crate) fn taken_over(mutation: &Mutation, seed: u64) -> Wrong {
     };
     let before = generations();
     stage.fence(&heir);
-    empty_domain(&heir, &stage.layout, 0);
+    empty_domain(&heir, &stage.layout, 0, 0);
     let next = stage.join(1, 0, 1);
     let mut scratch = Scratch::default();
     if let Ok(reserved) = next.reserve(&digest(2), shape(2), &mut scratch) {

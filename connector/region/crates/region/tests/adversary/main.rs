@@ -9,6 +9,7 @@ mod damage;
 mod epochs;
 mod fresh;
 mod mutants;
+mod rings;
 mod scenario;
 mod stage;
 mod world;
@@ -24,8 +25,14 @@ fn steps_wanted() -> u64 {
         .unwrap_or(5_000_000)
 }
 
-/// Runs seeds until the steps are done; fails with the seed of the first wrong run.
+type Run = fn(u64, &Mutation, Faults) -> Outcome;
+
 fn expect_clean(mutation: &Mutation, faults: Faults, share: u64) {
+    expect_clean_in(run, mutation, faults, share);
+}
+
+/// Runs seeds until the steps are done; fails with the seed of the first wrong run.
+fn expect_clean_in(run: Run, mutation: &Mutation, faults: Faults, share: u64) {
     let (mut steps, mut seed, mut total) = (0, 1, Outcome::default());
     while steps < steps_wanted() / share {
         let outcome = run(seed, mutation, faults);
@@ -74,3 +81,18 @@ const NONE: Faults = &[];
 const CRASHES: Faults = &[Fault::Crashes];
 const SPLIT_CRASHES: Faults = &[Fault::Split, Fault::Crashes];
 const LATE_CRASHES: Faults = &[Fault::LateWriteBacks, Fault::Crashes];
+
+#[test]
+fn ring_entries_are_whole_in_order_and_accounted_for() {
+    expect_clean_in(rings::run, &Mutation::default(), NONE, 10);
+}
+
+#[test]
+fn ring_entries_survive_producers_that_die() {
+    expect_clean_in(rings::run, &Mutation::default(), CRASHES, 10);
+}
+
+#[test]
+fn ring_entries_survive_late_write_backs() {
+    expect_clean_in(rings::run, &Mutation::default(), LATE_CRASHES, 10);
+}

@@ -122,6 +122,12 @@ pub(crate) fn layout() -> Layout {
 }
 
 fn core(shared: &Shared, mem: Adversary, domain: u32, process: u32) -> Core<Adversary> {
+    at(mem, &shared.layout, domain, process)
+}
+
+/// A process of a domain of a region that is laid out so.
+pub(crate) fn at(mem: Adversary, layout: &Layout, domain: u32, process: u32) -> Core<Adversary> {
+    let chunks = layout.geometry.domain_chunks;
     let identity = Identity {
         uuid: [9; 16],
         epoch: 1,
@@ -133,11 +139,11 @@ fn core(shared: &Shared, mem: Adversary, domain: u32, process: u32) -> Core<Adve
         process,
         extents: vec![Extent {
             local: 0,
-            chunk: domain * CHUNKS,
-            count: CHUNKS,
+            chunk: domain * chunks,
+            count: chunks,
         }],
     };
-    Core::new(mem, shared.layout.clone(), identity, Some(own), now_ms)
+    Core::new(mem, layout.clone(), identity, Some(own), now_ms)
 }
 
 fn own(core: &Core<Adversary>) -> &Own {
