@@ -148,10 +148,12 @@ def test_region_that_another_claim_uses_is_not_given_back(
     one, other = (api.add_claim(name, share=None, device="models") for name in ("one", "other"))
     node.prepare(one, "pod-1")
     node.prepare(other, "pod-2")
+    node.contents.users_now = 1  # whose process it is cannot be told
     node.kubelet.unprepare("pod-1")
     assert api.host("models", "node-a")["desired"] == "Attached"
     container = node.runtime.container(node.kubelet.claims[other["metadata"]["uid"]].cdi_ids)
     os.close(container.region()[0])
+    node.contents.users_now = 0
     node.kubelet.unprepare("pod-2")
     assert api.host("models", "node-a")["state"] == "Released"
     assert node.left_behind() == []

@@ -227,5 +227,32 @@ def test_used_bytes_are_those_of_the_own_domain(memory: int) -> None:
     assert other.used_bytes == 0
 
 
+def test_lookups_of_the_host_are_reported_as_hits_and_misses(memory: int) -> None:
+    contents = Superblock()
+    contents.prepare(memory, WANTED)
+    put(memory, WANTED)
+    with Region.attach(memory, domain=WANTED.domain, host="a") as region:
+        region.namespace(bytes(32)).lookup([b"key", b"absent", b"absent too"])
+    mine, other = contents.counters(memory, WANTED), contents.counters(memory, JOINER)
+    assert mine is not None
+    assert other is not None
+    assert (mine.hits, mine.misses, other.hits, other.misses) == (1, 2, 0, 0)
+
+
+def test_users_are_the_processes_of_the_own_domain_and_end_with_them(memory: int) -> None:
+    contents = Superblock()
+    contents.prepare(memory, WANTED)
+    assert contents.users(memory, WANTED) == 0
+    region = Region.attach(memory, domain=WANTED.domain, host="a")
+    assert contents.users(memory, WANTED) == 1
+    assert contents.users(memory, JOINER) == 0
+    region.close()
+    assert contents.users(memory, WANTED) == 0
+
+
+def test_users_of_a_blank_region_are_unknown(memory: int) -> None:
+    assert Superblock().users(memory, WANTED) is None
+
+
 def test_counters_of_a_blank_region_are_unknown(memory: int) -> None:
     assert Superblock().counters(memory, WANTED) is None

@@ -72,6 +72,8 @@ def fill(ns: Namespace, region: Region, domain: int, chunk_bytes: int) -> tuple[
     """
     info = region.info()
     chunks = info.chunks // info.domains
+    while ns.evict([b"key-%d" % key for key in range(KEYS)]):
+        pass  # else those that the other domain used last would outlive what follows
     names = [b"fill-%d-%d" % (domain, i) for i in range(chunks)]
     stored = sum(ns.put(name, bytes(chunk_bytes)) for name in names)
     use = region.chunk_use(domain)

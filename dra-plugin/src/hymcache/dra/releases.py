@@ -63,7 +63,10 @@ class Releases:
         log.warning("claim released without its checkpoint", reason=unreadable.reason, regions=sorted(regions))
 
     def _check_unused(self, entry: ShareRecord) -> None:
-        """Refuse while processes use the region. One that cannot be opened any more was taken by the fabric."""
+        """Refuse while processes use the region, unless another claim is theirs as well.
+
+        One that cannot be opened any more was taken by the fabric.
+        """
         node, wanted = self._node, entry.wanted
         if wanted is None:
             return
@@ -72,6 +75,8 @@ class Releases:
                 Kind.BUSY,
                 f"region {entry.share.region} is being cleared on node {node.name}; wait, the kubelet calls again",
             )
+        if self._used_by_others(entry.share.key, entry.share.region):
+            return  # its processes cannot be told from this one's, and the region stays
         try:
             users = node.contents.users(node.dax.open(entry.share.key, wanted), wanted)
         except ClaimError:

@@ -79,18 +79,24 @@ class Superblock:
         threading.Thread(target=_clear_and_format, args=words, name="clear", daemon=True).start()
 
     def counters(self, descriptor: int, wanted: Wanted) -> Counters | None:
-        """See `Contents`. Used bytes are chunks that are not free; the region keeps no lookups by domain."""
+        """See `Contents`. Used bytes are chunks that are not free; hits and misses count the keys of lookups."""
+        domain = wanted.domain
         try:
             with _attach(descriptor, wanted) as region:
-                info, free = region.info(), region.stats()["free_chunks"]
+                info, stats = region.info(), region.stats()
         except RegionError:
             return None
-        used = info.chunks // info.domains - free[wanted.domain]
-        return Counters(used_bytes=max(0, used) * info.chunk_bytes, hits=None, misses=None)
+        used = info.chunks // info.domains - stats["free_chunks"][domain]
+        hits, misses = stats["host_hits"][domain], stats["host_misses"][domain]
+        return Counters(used_bytes=max(0, used) * info.chunk_bytes, hits=hits, misses=misses)
 
     def users(self, descriptor: int, wanted: Wanted) -> int | None:
-        """See `Contents`."""
-        return None
+        """See `Contents`. Those that store: readers hold no slot. What is not the region any more has no users."""
+        try:
+            with _attach(descriptor, wanted) as region:
+                return region.users(wanted.domain)
+        except (RegionError, ValueError):
+            return None
 
 
 def _attach(descriptor: int, wanted: Wanted, **expected: Any) -> Region:
