@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -140,3 +141,13 @@ def test_watch_sees_puts(filled: Region, medium: Path) -> None:
 
 def test_watch_as_a_table(filled: Region, run: Run, medium: Path) -> None:
     assert "orphan" in run("watch", medium, "--count", 1).output
+
+
+def test_watch_ends_when_the_region_is_formatted_anew(run: Run, medium: Path) -> None:
+    Region.format(medium, size=32 << 20)
+    anew = threading.Timer(0.5, lambda: Region.format(medium, replaces=1))
+    anew.start()
+    result = run("watch", medium, "--interval", 0.1, "--count", 100, "--json")
+    anew.join()
+    assert result.exit_code == 1
+    assert json.loads(result.stdout.splitlines()[-1])["error"]["kind"] == "lost"

@@ -44,9 +44,9 @@ class Failure(click.ClickException):
         return self.status
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """On stdout as JSON where that was asked for, else on stderr as text."""
+        """On stdout as one line of JSON where that was asked for, else on stderr as text."""
         if self.as_json:
-            print_json({"error": {"kind": self.kind, "message": self.message}})
+            click.echo(json.dumps({"error": {"kind": self.kind, "message": self.message}}))
         else:
             click.echo(f"Error: {self.message}", file=file, err=file is None)
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 import click
-from hymcache.cli.region.command import RegionCommand, bytes_text, print_json, show, table
+from hymcache.cli.region.command import Failure, RegionCommand, bytes_text, print_json, show, table
 from hymcache.cli.region.occupancy import objects
 from hymcache.region import Region
 from rich.console import Console
@@ -43,7 +43,9 @@ def verify(target: str, as_json: bool) -> None:
     with Region.attach(target, read_only=True, populate=False) as region:
         found = walk(region, progress=not as_json)
         if region.info().lost:
-            raise click.ClickException(f"{target}: the region was formatted anew or lost memory while it was read")
+            raise Failure(
+                "lost", f"{target}: the region was formatted anew or lost memory while it was read; try again"
+            )
     if as_json:
         print_json({**asdict(found), "damaged": [damage._asdict() for damage in found.damaged]})
     else:

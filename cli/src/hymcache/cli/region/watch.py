@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import click
-from hymcache.cli.region.command import RegionCommand, bytes_text, console, table
+from hymcache.cli.region.command import Failure, RegionCommand, bytes_text, console, table
 from hymcache.region import Region
 from rich.live import Live
 from rich.table import Table
@@ -65,11 +65,9 @@ def watch(target: str, as_json: bool, interval: float, count: int | None) -> Non
         with Live(console=console(), auto_refresh=False) if not as_json else _Lines() as live:
             for number in itertools.count(1):
                 now = look(region)
-                live.update(json.dumps(now.json(before)) if as_json else _table(now, before, chunk_bytes), refresh=True)
                 if region.info().lost:
-                    raise click.ClickException(
-                        f"{target}: the region was formatted anew or lost memory; watch it again"
-                    )
+                    raise Failure("lost", f"{target}: the region was formatted anew or lost memory; watch it again")
+                live.update(json.dumps(now.json(before)) if as_json else _table(now, before, chunk_bytes), refresh=True)
                 if number == count:
                     return
                 before = now
