@@ -40,7 +40,7 @@ fmt: ## format Python and Rust
 	cargo fmt --all
 
 # --- tests -----------------------------------------------------------------------------------------------------------
-.PHONY: check test test-unit test-rust test-engine test-controlplane
+.PHONY: check test test-unit test-rust mutants fuzz sanitize test-engine test-controlplane
 check: ## inner loop: lint, types, unit and Rust tests
 	python3 tools/stages.py install lint types test-unit test-rust
 
@@ -52,6 +52,25 @@ test-unit: ## Python tests of every distribution
 
 test-rust: ## Rust tests
 	cargo test --workspace --release --quiet
+
+# One row per flush, fence and check of the region's protocol, one column per way to catch it when it is left out.
+mutants: ## the table of what the region's protocol needs: each step left out, and what catches it
+	cargo test -p hymcache-region --release --quiet --test adversary -- --ignored --nocapture mutants::table
+
+FUZZ_BYTES ?= 100000000
+FUZZ_FROM ?= 1000
+fuzz: ## overwrite FUZZ_BYTES bytes of a region, seed by seed from FUZZ_FROM on, and use it
+	HYMCACHE_FUZZ_BYTES=$(FUZZ_BYTES) HYMCACHE_FUZZ_FROM=$(FUZZ_FROM) \
+		cargo test -p hymcache-region --quiet --test damage -- --nocapture fuzz
+
+# The nightly toolchain, with what rustup installs by default. ThreadSanitizer does not see inside the standard library
+# here (that takes rust-src), so its threads are the test's own.
+SANITIZE = HYMCACHE_FLIP_MS=20000 cargo +nightly test --target $(shell rustc -vV | sed -n 's/^host: //p') --quiet
+sanitize: ## copy kernels, region and its damage tests under AddressSanitizer and ThreadSanitizer
+	CARGO_TARGET_DIR=target/address RUSTFLAGS="-Zsanitizer=address" \
+		$(SANITIZE) -p hymcache-copy -p hymcache-region --lib --test damage --test kernels --test pieces --test line
+	CARGO_TARGET_DIR=target/thread RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+		$(SANITIZE) -p hymcache-region --test damage -- flips epochs
 
 test-engine: ## the connector on vLLM's scheduler without a model, and real servers through kills and damage
 	python3 e2e/engine/environment.py -m pytest -o filterwarnings=default -m engine connector/vllm/tests/engine

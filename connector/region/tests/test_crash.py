@@ -161,7 +161,7 @@ def test_closing_leaves_no_slot_behind(medium: Path, region: Region, attach: Cal
 
 
 HOLE = """
-import os, signal, sys, threading
+import ctypes, os, signal, sys, threading
 import faulthandler
 when, what, path = sys.argv[1:]
 if when == "before": faulthandler.enable()
@@ -170,6 +170,16 @@ region = Region.attach(path, populate=False)
 ns = region.namespace(bytes(range(32)))
 keys = [b"%d" % i for i in range(100)]
 for key in keys: assert ns.put(key, key * 1000)
+refs, status = ns.reserve([b"late"], 1, unit_bytes=70_000)
+found, places = ns.find(keys)
+memory = bytearray(70_000)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+pages = region.pages([(address, 70_000, 70_000)])
+small = region.pages([(address, 1000, 1000)])
+if what == "commit": assert region.write_many(refs, pages, [0], [0], [1]) == b"\\1"
+if what == "numpy":
+    import numpy
+    array = numpy.full(4000, 7, dtype=numpy.uint8)
 if when == "after": faulthandler.enable()
 if when == "masked": signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGBUS])
 os.truncate(path, 4096)
@@ -181,6 +191,11 @@ def use():
     if what == "put": return ns.put(b"new", bytes(200_000))
     if what == "evict": return ns.evict(keys) * 0
     if what == "find": return ns.find(keys)[0]
+    if what == "contains": return max(ns.contains(keys))
+    if what == "write_many": return max(region.write_many(refs, pages, [0], [0], [1]))
+    if what == "read_many": return max(region.read_many(places[:16], small, [0], [0], [1]))
+    if what == "commit": return max(region.commit(refs))
+    if what == "numpy": return ns.get_into(keys[5], array) + ns.put(b"array", array)
     raise SystemExit(what)
 
 result = []
@@ -194,9 +209,14 @@ region.close()
 """
 
 
-@pytest.mark.parametrize("what", ["lookup", "get", "put", "evict", "find"])
+USES = ["lookup", "contains", "get", "put", "evict", "find", "write_many", "read_many", "commit", "numpy"]
+
+
+@pytest.mark.parametrize("what", USES)
 @pytest.mark.parametrize("when", ["never", "before", "after", "masked"])
 def test_a_hole_in_the_medium_is_a_miss_not_a_crash(medium: Path, when: str, what: str) -> None:
+    if what == "numpy":
+        pytest.importorskip("numpy")
     Region.format(medium, size=32 * MIB, chunk_bytes=64 << 10)
     done = subprocess.run(
         [sys.executable, "-c", HOLE, when, what, medium], capture_output=True, timeout=60, check=False

@@ -303,13 +303,23 @@ impl User {
         }
     }
 
-    /// Everything a report looks at.
+    /// Everything a report looks at, every object verified. Returns how many were whole.
     pub(crate) fn inspect(&self) -> u64 {
         let core = self.live.core();
-        let domains = 0..core.layout.geometry.domains;
-        let processes: usize = domains.map(|domain| core.processes(domain)).sum();
-        let events: u64 = core.stats.events().map(|(_, n)| n).sum();
-        events + processes as u64 + self.live.sweep() as u64
+        let (mut whole, mut scratch) = (0, Scratch::default());
+        self.live.sweep();
+        for domain in 0..core.layout.geometry.domains {
+            let mut places = Vec::new();
+            core.objects(domain, 0, u32::MAX, |seen| places.push(seen.place));
+            for place in places {
+                whole += u64::from(core.verify(place, &mut scratch).is_ok());
+            }
+            core.chunk_use(domain);
+            core.activity(domain);
+            core.namespaces(domain);
+            core.processes(domain);
+        }
+        whole
     }
 
     /// Accesses outside the region that only the mapping's own guard stopped.

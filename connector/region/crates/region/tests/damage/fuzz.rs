@@ -118,8 +118,7 @@ fn use_everything(user: &User, random: &mut Random, forged: bool, seed: u64) -> 
             hits += 1;
         }
     }
-    user.inspect();
-    hits
+    hits + user.inspect()
 }
 
 /// References that nobody gave out, to nowhere too.
