@@ -57,9 +57,9 @@ fn reads(other: &Core<Adversary>, place: Place) -> Wrong {
 fn die(mutation: &Mutation, first: u64, choice: u64) -> (bool, Wrong) {
     let stage = Stage::new(mutation, first * SWEEPS + choice);
     stage.world.borrow_mut().calm = true;
-    put(&stage.join(0, 0, 0), 0, 1);
-    let other = stage.join(1, 1, 0);
-    let place = find(&other, 0).expect("just stored");
+    let (owner, other) = (stage.join(0, 0, 0), stage.join(1, 1, 0));
+    put(&owner, 0, 1);
+    let place = find(&owner, 0).expect("just stored");
     let ended = run_and_kill(stage.spawn(1, script), first);
     let mut wrong = reads(&other, place);
     let second = match choice {
