@@ -20,7 +20,9 @@ def churn(path: Path, rng: random.Random, *, kills: int, freezes: int) -> Result
     """One run of the region tests' own workers."""
     Region.format(path, size=16 << 20, chunk_bytes=64 << 10, domains=2)
     arguments = [path, 600, kills, freezes, rng.randrange(1 << 30)]
-    ran = subprocess.run([sys.executable, PROGRAM, *map(str, arguments)], capture_output=True, text=True, check=True)
+    ran = subprocess.run([sys.executable, PROGRAM, *map(str, arguments)], capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise RuntimeError(f"{PROGRAM.name}: exit status {ran.returncode}: {ran.stderr.strip()}")
     result: Result = json.loads(ran.stdout)
     return result
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,7 @@ def test_what_is_no_region_is_refused_in_one_sentence_and_left_alone(
         (["--size", "64Mi", "--chunk-size", "128Mi"], "chunk_bytes: expected"),
         (["--size", "1Mi", "--chunk-size", "64Mi"], "too few for 1 domains"),
         (["--size", "64Mi", "--uuid", "nonsense"], "uuid: expected"),
+        (["--size", "33566777"], "size: expected a multiple of 4096, found 33566777"),
         (["--size", "lots"], "quantity 'lots': expected a number"),
         (["--size", "64Mi", "--coherence", "hopeful"], "'hopeful' is not one of"),
     ],
@@ -172,3 +175,45 @@ def test_media_that_cannot_be_written_can_be_inspected_and_nothing_more(run: Run
         assert result.exit_code == 1
         assert json.loads(result.stdout)["error"]["kind"] == "io"
     os.close(fd)
+
+
+def test_foreign_bytes_are_given_up_by_name_only(run: Run, answer: Callable[..., Any], medium: Path) -> None:
+    medium.write_bytes(b"another owner's!" * (2 * MIB))
+    assert run("format", medium).exit_code == 1
+    info = answer("format", medium, "--clear")
+    assert b"another owner's!" not in medium.read_bytes()[: info["bytes"]]
+
+
+def test_of_two_formats_at_once_one_writes_and_the_other_says_why_not(medium: Path) -> None:
+    medium.write_bytes(bytes(64 * MIB))
+    script = "import sys; from hymcache.cli.main import main; sys.stdin.readline(); main()"
+    both = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                script,
+                "region",
+                "format",
+                medium,
+                "--json",
+                "--uuid",
+                f"{n * 8}-0000-4000-8000-{n * 12}",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for n in "12"
+    ]
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    answers = [json.loads(process.communicate(timeout=60)[0]) for process in both]
+    winners = [found["uuid"] for found in answers if "uuid" in found]
+    refusals = [found["error"]["kind"] for found in answers if "error" in found]
+    assert len(winners) == 1
+    assert refusals[0] in {"busy", "exists", "formatting"}
+    with Region.attach(medium) as region:
+        assert region.info().uuid == winners[0]

@@ -19,11 +19,12 @@ from hymcache.region import Region
 @click.option("--objects", type=int, help="Objects to expect, which sizes the directory; by default one per chunk.")
 @click.option("--uuid", help="Identity of the region; random by default.")
 @click.option("--replaces", type=int, metavar="EPOCH", help="Give up the region that is there, named by its epoch.")
+@click.option("--clear", is_flag=True, help="Zero every byte first: gives up whatever another owner left there.")
 @click.option("--lock-file", type=click.Path(path_type=Path), help="For devices: the lock file of all their users.")
 def format_region(target: str, as_json: bool, chunk_size: int, **options: Any) -> None:
     """Write an empty region to TARGET.
 
-    Refuses what is not empty: foreign bytes always, a region unless --replaces names its epoch.
+    Refuses what is not empty: foreign bytes unless --clear is given, a region unless --replaces names its epoch.
     """
     info = Region.format(target, chunk_bytes=chunk_size, **options)
     if as_json:
