@@ -153,6 +153,24 @@ def test_a_reconcile_says_when_it_wants_to_run_again_and_an_earlier_wake_wins() 
     assert 0.03 < moments[1] - moments[0] < 0.15
 
 
+def test_a_fatal_error_ends_the_queue_although_work_comes_in_at_the_same_moment() -> None:
+    async def life() -> None:
+        async def reconcile(key: Key) -> None:
+            queue.wake(Key("region", "new"))
+            raise FatalError
+
+        queue = WorkQueue(reconcile, workers=2, retry_seconds=1, retry_max_seconds=1, fatal=(FatalError,))
+        queue.wake(Key("region", "later"), 60)
+        queue.wake(Key("region", "fatal"))
+        await queue.run()
+
+    for _ in range(20):
+        with pytest.raises(ExceptionGroup) as caught:
+            asyncio.run(asyncio.wait_for(life(), 5))
+        assert caught.group_contains(FatalError)
+        assert not caught.group_contains(RuntimeError)
+
+
 def test_a_fatal_error_ends_the_queue() -> None:
     async def reconcile(_: Key) -> None:
         raise FatalError

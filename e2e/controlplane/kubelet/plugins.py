@@ -157,10 +157,11 @@ class PluginWatcher:
                 refusal = f"none of the services {offered} is supported"
             elif not Path(info.endpoint).is_absolute():
                 refusal = f"the endpoint {info.endpoint!r} is no absolute path"
+            if refusal:
+                self.refusals.append(refusal)  # before the plugin hears it, and ends
             status = registration_pb2.RegistrationStatus(plugin_registered=not refusal, error=refusal)
             stub.NotifyRegistrationStatus(status, timeout=INFO_SECONDS)
         if refusal or claims is None:
-            self.refusals.append(refusal)
             return None
         channel = grpc.insecure_channel(f"unix://{info.endpoint}", options=CHANNEL)
         return Plugin(path, info.name, info.endpoint, claims, health, channel)

@@ -78,7 +78,8 @@ class Leader:
         while True:
             await asyncio.sleep(self._settings.renew_seconds)
             try:
-                await asyncio.wait_for(self._renew(generation), self._settings.renew_deadline_seconds)
+                async with asyncio.timeout(self._settings.renew_deadline_seconds):
+                    await self._renew(generation)
                 self._renewed = self._clock.monotonic()
             except (ApiError, TimeoutError) as error:
                 self.healthy_since = self._clock.monotonic()

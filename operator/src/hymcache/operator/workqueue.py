@@ -7,6 +7,7 @@ import heapq
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 log = logging.getLogger(__name__)
@@ -87,10 +88,9 @@ class WorkQueue:
                     group.create_task(self._work(key), name=str(key))
                 full = len(self._busy) >= self._workers or not self._heap
                 pause = None if full else max(0.0, self._heap[0][0] - loop.time())
-                try:
-                    await asyncio.wait_for(self._changed.wait(), pause)
-                except TimeoutError:
-                    continue
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):  # wait_for may swallow the cancellation by a fatal error
+                        await self._changed.wait()
 
     def _pop(self, now: float) -> Key | None:
         """The next key that is due; it counts as worked on from here."""
