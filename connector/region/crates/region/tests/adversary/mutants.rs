@@ -175,7 +175,7 @@ rows! { Step, STEPS, step;
     a_retired_header_without_fence_is_caught: RetireFence in RETIRED;
     a_header_that_leaves_without_flush_is_caught: FreeFlush in HOSTS;
     a_header_that_leaves_without_fence_is_caught: FreeFence in HOSTS;
-    an_heir_that_does_not_flush_again_is_caught: HeirFlush in CRASHES;
+    an_heir_that_does_not_flush_again_is_caught: HeirFlush in DEATHS;
     an_heir_that_does_not_fence_is_caught: HeirFence in DEATHS;
     a_tag_looked_up_in_the_cache_is_caught: TagInvalidate in STORED;
     a_tag_looked_up_before_its_line_is_dropped_is_caught: TagFence in STORED;
