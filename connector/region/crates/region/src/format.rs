@@ -73,7 +73,7 @@ pub fn format(target: &Target, options: &FormatOptions) -> Result<(Superblock, L
     }
     let uuid = options.uuid.map_or_else(host::random_uuid, Ok)?;
     let replaced = judge_old(&medium, options, &uuid)?;
-    let epoch = options.epoch.unwrap_or(replaced + 1);
+    let epoch = options.epoch.unwrap_or(replaced.wrapping_add(1));
     if epoch == 0 || epoch < replaced {
         return Err(RegionError::invalid(format!(
             "epoch: expected more than {replaced}, which it replaces, found {epoch}"

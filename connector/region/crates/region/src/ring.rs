@@ -79,7 +79,7 @@ impl<M: Memory> Core<M> {
     /// ring came round in the meantime.
     pub(crate) fn push(&self, own: &Own, ring: Ring, body: &Body) -> bool {
         let ticket = self.layout.ring_ticket(own.domain, ring);
-        let sequence = self.mem.add(ticket, 1) + 1;
+        let sequence = self.mem.add(ticket, 1).wrapping_add(1); // whatever damage left there
         let at = self.layout.ring_line(own.domain, ring, sequence);
         let found = self.mem.load(at);
         // No number above the ticket was ever given out: that is damage, and written over.
