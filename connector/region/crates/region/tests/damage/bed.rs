@@ -1,5 +1,6 @@
 //! The region under test: a memory file, its bytes as a fault would change them, and objects that know their own bytes.
 
+use crate::change::Random;
 use hymcache_region::attach::{AttachOptions, attach};
 use hymcache_region::buffers::{Buffers, Piece};
 use hymcache_region::core::{Core, Identity, Own, Place, Scratch};
@@ -7,13 +8,16 @@ use hymcache_region::digest::Digest;
 use hymcache_region::domain::load_extents;
 use hymcache_region::error::RegionError;
 use hymcache_region::format::{FormatOptions, format};
-use hymcache_region::layout::Layout;
+use hymcache_region::hint::Terms;
+use hymcache_region::layout::{Counter, Layout};
+use hymcache_region::lent::Lent;
 use hymcache_region::mapped::Mapped;
 use hymcache_region::os::clock::now_ms;
 use hymcache_region::os::file::{Medium, Target};
 use hymcache_region::os::map::Mapping;
 use hymcache_region::read::Units;
 use hymcache_region::region::{Live, Namespace};
+use hymcache_region::ring::Cursor;
 use hymcache_region::stats::Event;
 use hymcache_region::write::Shape;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -24,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const REGION_BYTES: u64 = 6 << 20;
 pub(crate) const CHUNK_BYTES: u64 = 64 << 10;
 pub(crate) const KEYS: usize = 32;
-const UUID: [u8; 16] = [0x5A; 16];
+pub(crate) const UUID: [u8; 16] = [0x5A; 16];
 const FINGERPRINT: [u8; 32] = [7; 32];
 
 /// (units, bytes of a unit) of a key: part of a chunk, one chunk, several.
@@ -252,6 +256,63 @@ impl User {
             .get(&self.digest(key), Units::ALL, Buffers::List(&list))
             .ok()?;
         Some(n as usize == bytes.len() && bytes == content(key))
+    }
+
+    /// As `get`, by a view; `None` as well when the view does not hold.
+    pub(crate) fn view(&self, key: usize) -> Option<bool> {
+        let view = Lent::new(&self.live, &self.digest(key))?;
+        let mut bytes = Vec::new();
+        for (address, len) in view.parts() {
+            let start = bytes.len();
+            bytes.resize(start + len, 0);
+            // SAFETY: the view keeps its parts mapped, and the vector has just grown by this much.
+            unsafe { address.copy_to_nonoverlapping(bytes[start..].as_mut_ptr(), len) };
+        }
+        (view.is_still() && view.is_sound()).then(|| bytes == content(key))
+    }
+
+    /// All that rings, leases and counters are for.
+    pub(crate) fn advise(&self, random: &mut Random, places: &[Place]) {
+        let terms = Terms {
+            request: random.next(),
+            deadline_ms: now_ms() + 1000,
+            priority: 1,
+            units: 1,
+        };
+        self.live.prefetch(&[self.digest(0), self.digest(1)], terms);
+        self.live.withdraw(terms.request);
+        let mut cursors = [Cursor::default(); 2];
+        if random.below(3) == 0 {
+            cursors[0].next = random.next();
+        }
+        let limit = random.below(100) as usize;
+        let mut count = 0;
+        self.live.hints(&mut cursors, limit, |domain, _, hint| {
+            assert!(domain < 2);
+            count += 1;
+            self.live.core().place_of(hint);
+        });
+        self.live.evicted(&mut cursors, limit, |_, news| {
+            assert!(news.place.domain < 2);
+            count += 1;
+        });
+        assert!(count <= 2 * limit);
+        for &place in places {
+            self.live.lease(place, random.below(3) as u32);
+            if random.below(2) == 0 {
+                self.live.release_lease(place);
+            }
+        }
+        let core = self.live.core();
+        if let Some(own) = &core.own {
+            core.tally(own);
+            core.send_touches(own);
+            core.drain_touches(own);
+        }
+        for domain in 0..2 {
+            self.live.users(domain);
+            core.tallied(domain, Counter::Hits);
+        }
     }
 
     /// Leading run of hits over all keys from `first` on, and where they lie.

@@ -1,9 +1,9 @@
 //! Ways to damage a region: blind ones, and ones that repair the checksum so that the damage gets past it.
 
-use crate::bed::{REGION_BYTES, Raw};
+use crate::bed::{REGION_BYTES, Raw, UUID};
 use hymcache_copy::crc32c;
 use hymcache_region::header::{Header, checked_bytes, checksum, with_checksum};
-use hymcache_region::layout::{DOMAIN_OWNER_AT, DOMAIN_RECORD_AT, LINE, Layout};
+use hymcache_region::layout::{DOMAIN_OWNER_AT, DOMAIN_RECORD_AT, LINE, Layout, Ring};
 use hymcache_region::superblock::BYTES;
 
 /// Small deterministic random numbers (xorshift64*): a seed names a round.
@@ -64,6 +64,37 @@ pub(crate) fn damage(raw: &Raw, layout: &Layout, random: &mut Random) -> Damage 
         _ => ranges(raw, REGION_BYTES, random, &mut damage),
     }
     damage
+}
+
+/// Writes ring entries that have their checksum and say what no producer would.
+pub(crate) fn forge_rings(raw: &Raw, layout: &Layout, random: &mut Random) {
+    let mut named = UUID.to_vec();
+    named.extend(1_u64.to_le_bytes());
+    let seed = crc32c(0, &named);
+    for _ in 0..random.below(40) {
+        let ring = [Ring::Touch, Ring::Prefetch, Ring::Evicted][random.below(3) as usize];
+        let domain = random.below(2) as u32;
+        let ticket = raw.load(layout.ring_ticket(domain, ring));
+        let sequence = match random.below(4) {
+            0 => awkward(random, ticket),
+            _ => ticket
+                .wrapping_add(random.below(70))
+                .wrapping_sub(random.below(70)),
+        };
+        let at = layout.ring_line(domain, ring, sequence);
+        let mut line = [sequence, 0, 0, 0, 0, 0, 0, 0];
+        for word in &mut line[1..7] {
+            let use_of_a_header =
+                1 << 63 | random.below(3) << 56 | random.below(1 << 12) << 28 | random.below(4);
+            *word = awkward(random, use_of_a_header);
+        }
+        let mut bytes = at.to_le_bytes().to_vec();
+        bytes.extend(line[..7].iter().flat_map(|word| word.to_le_bytes()));
+        line[7] = u64::from(crc32c(seed, &bytes)) << 32;
+        for (i, word) in line.iter().enumerate() {
+            raw.store(at + 8 * i as u64, *word);
+        }
+    }
 }
 
 fn bits(raw: &Raw, layout: &Layout, random: &mut Random, damage: &mut Damage) {

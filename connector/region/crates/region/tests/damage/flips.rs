@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// How long bytes are flipped in the test suite.
 const MILLISECONDS: u64 = 1500;
 
+/// Leases that the users took end within two seconds.
+const LEASES_END: Duration = Duration::from_millis(2500);
+
 /// Flips, and mostly flips back soon after, so that much of the region stays usable.
 fn flipper(raw: &Raw, layout: &Layout, end: &AtomicBool, flips: &AtomicU64) {
     let mut random = Random::new(77);
@@ -38,7 +41,9 @@ fn user(user: &User, seed: u64, until: Instant) -> (u64, u64) {
     let (mut hits, mut wrong) = (0, 0);
     while Instant::now() < until {
         let key = random.below(KEYS as u64) as usize;
-        match random.below(8) {
+        match random.below(10) {
+            8 => user.advise(&mut random, &user.lookup(0)),
+            9 => wrong += u64::from(user.view(key) == Some(false)),
             0 => _ = user.lookup(key),
             1 => _ = user.contains(),
             2 => user.evict(key),
@@ -98,6 +103,7 @@ fn bytes_that_change_under_a_reader_are_misses_at_worst() {
 
 /// With nobody flipping any more, the owner's domain takes objects and gives them back.
 fn serves_again(owner: &User) {
+    std::thread::sleep(LEASES_END);
     owner.live.sweep();
     let mut stored = 0;
     for key in KEYS..KEYS + 200 {
