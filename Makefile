@@ -103,6 +103,10 @@ bench-region: ## every figure of the region with floor and goal; fails below a f
 soak-region: ## campaigns against the region: kills, freezes, zombies, a million cycles; goes on where it ended (ARGS="--seed 2")
 	PYTHONPATH=bench $(RUN) python -m soak $(ARGS)
 
+.PHONY: bench-traces
+bench-traces: ## hit rates of the region's eviction on Mooncake's traces beside LRU and ARC; fails below a floor (TRACES="--json" and more: see its main.rs)
+	cargo run --release --quiet -p hymcache-region --example tracebench -- $(TRACES)
+
 # --- cluster ---------------------------------------------------------------------------------------------------------
 CLUSTER = PYTHONPATH=e2e $(RUN) python -m cluster
 

@@ -10,6 +10,7 @@ use crate::layout::{Counter, Layout};
 use crate::memory::{Memory, Step};
 use crate::stats::Stats;
 use crate::touch::Touches;
+use crate::uses::Descent;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a region is called, and how its hosts see one another's stores.
@@ -96,6 +97,7 @@ pub struct Core<M> {
     seed: u32,
     owner: Mutex<Owner>,
     touches: Mutex<Touches>,
+    pub(crate) descent: Descent,
 }
 
 impl<M: Memory> Core<M> {
@@ -122,6 +124,7 @@ impl<M: Memory> Core<M> {
             seed,
             owner,
             touches: Mutex::default(),
+            descent: Descent::default(),
         }
     }
 

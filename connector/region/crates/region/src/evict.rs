@@ -13,13 +13,17 @@ use crate::memory::{Check, Memory, Step};
 use crate::news::Cause;
 use crate::probe::{Accept, is_at, tag};
 use crate::stats::Event;
-use crate::words::{ChunkWord, Class, HeaderWord, Recency, State};
-use std::collections::{BinaryHeap, VecDeque};
+use crate::victims::Victims;
+use crate::words::{ChunkWord, Class, HeaderWord, List, Recency, State};
+use std::collections::VecDeque;
 
-/// A scan collects this part of all headers as the next victims.
-const BATCH_PART: usize = 32;
-/// This part of the domain's chunks stays retired, so that a read that looked up before still succeeds.
-const RETIRED_PART: u64 = 64;
+/// This part of the domain's chunks stays retired, so that a read that looked up before still succeeds; what is retired
+/// is no hit, so more would cost hit rate.
+const RETIRED_PART: u64 = 512;
+/// Small domains keep this part, up to [`RETIRED_MAX`] chunks.
+const RETIRED_PART_SMALL: u64 = 64;
+/// See [`RETIRED_PART_SMALL`].
+const RETIRED_MAX: u64 = 4;
 /// Chunk numbers remembered as probably free.
 const HINTS_MAX: usize = 4096;
 /// Entries of the private quarantine set of a read-only process.
@@ -29,8 +33,7 @@ const QUARANTINE_MAX: usize = 256;
 pub struct Owner {
     cursor: u32,
     hints: Vec<u32>,
-    oldest: BinaryHeap<(u64, u32)>,
-    victims: Vec<(u64, u32)>,
+    pub(crate) victims: Victims,
     retired: VecDeque<(u64, u32)>,
     retired_chunks: u64,
     pub(crate) swept_ms: u64,
@@ -39,12 +42,10 @@ pub struct Owner {
 
 impl Owner {
     pub(crate) fn new(layout: &Layout) -> Self {
-        let batch = layout.headers() as usize / BATCH_PART + 1;
         Self {
             cursor: 0,
             hints: Vec::with_capacity(HINTS_MAX.min(layout.geometry.domain_chunks as usize)),
-            oldest: BinaryHeap::with_capacity(batch),
-            victims: Vec::with_capacity(batch),
+            victims: Victims::new(layout),
             retired: VecDeque::new(),
             retired_chunks: 0,
             swept_ms: 0,
@@ -61,6 +62,20 @@ impl Owner {
             self.quarantined.pop_front();
         }
         self.quarantined.push_back(place);
+    }
+
+    pub(crate) fn forget_retired(&mut self) {
+        self.retired.clear();
+        self.retired_chunks = 0;
+    }
+
+    pub(crate) fn queue_retired(&mut self, tick: u64, header: u32, slots: u64) {
+        self.retired.push_back((tick, header));
+        self.retired_chunks += slots;
+    }
+
+    pub(crate) fn sort_retired(&mut self) {
+        self.retired.make_contiguous().sort_unstable();
     }
 
     fn hint(&mut self, local: u32) {
@@ -135,17 +150,14 @@ impl<M: Memory> Core<M> {
 
     /// Frees chunks until about `need` more can be taken. False when nothing can be evicted.
     fn make_room(&self, own: &Own, owner: &mut Owner, need: u64) -> bool {
-        let ahead = u64::from(self.layout.geometry.domain_chunks) / RETIRED_PART;
+        let chunks = u64::from(self.layout.geometry.domain_chunks);
+        let ahead = (chunks / RETIRED_PART).max((chunks / RETIRED_PART_SMALL).min(RETIRED_MAX));
+        self.trim_shadows(own, &owner.victims);
         let mut scanned = false;
-        while owner.retired_chunks < need + ahead {
-            if let Some((tick, header)) = owner.victims.pop() {
-                self.retire_victim(own, owner, tick, header);
-            } else if scanned {
-                break;
-            } else {
-                self.scan(own, owner);
-                scanned = true;
-            }
+        while owner.retired_chunks < need + ahead
+            && let Some(victim) = self.next_victim(own, owner, &mut scanned)
+        {
+            self.retire_victim(own, owner, victim);
         }
         let mut freed = 0;
         while freed < need {
@@ -161,57 +173,30 @@ impl<M: Memory> Core<M> {
         true
     }
 
-    /// One pass over the recency words: the oldest live headers become the next victims, the retired ones the queue.
-    fn scan(&self, own: &Own, owner: &mut Owner) {
-        self.drain_touches(own);
-        owner.oldest.clear();
-        owner.retired.clear();
-        owner.retired_chunks = 0;
-        let batch = self.layout.headers() as usize / BATCH_PART + 1;
-        for header in 0..self.layout.headers() {
-            let recency = Recency(self.mem.load(self.layout.recency(own.domain, header)));
-            if recency.is(Class::Live) {
-                if owner.oldest.len() < batch {
-                    owner.oldest.push((recency.tick(), header));
-                } else if let Some(mut youngest) = owner.oldest.peek_mut()
-                    && recency.tick() < youngest.0
-                {
-                    *youngest = (recency.tick(), header);
-                }
-            } else if recency.is(Class::Retired) {
-                owner.retired.push_back((recency.tick(), header));
-                owner.retired_chunks += self.slots_of(own.domain, header);
-            }
-        }
-        owner.retired.make_contiguous().sort_unstable();
-        owner.victims.clear();
-        owner.victims.extend(owner.oldest.drain());
-        owner.victims.sort_unstable_by(|a, b| b.cmp(a)); // popped from the back: oldest first
-    }
-
     /// Chunks an object takes, from its header; garbage is cut to the domain's size.
-    fn slots_of(&self, domain: u32, header: u32) -> u64 {
+    pub(crate) fn slots_of(&self, domain: u32, header: u32) -> u64 {
         self.slots_of_line(&self.line(self.layout.header(domain, header)))
     }
 
-    fn retire_victim(&self, own: &Own, owner: &mut Owner, tick: u64, header: u32) {
-        let at = self.layout.recency(own.domain, header);
-        if Recency(self.mem.load(at)) != Recency::new(Class::Live, tick) {
-            return; // used, retired or replaced since the scan
-        }
+    fn retire_victim(&self, own: &Own, owner: &mut Owner, victim: (u64, u32, List)) {
+        let (tick, header, list) = victim;
         let word = HeaderWord(self.mem.load(self.layout.header(own.domain, header)));
         match word.state() {
             Some(State::Valid) if self.is_leased(own.domain, header, word.generation()) => {}
             Some(State::Valid) => {
                 if let Some(stamp) = self.retire(own, header, word) {
                     self.stats.add(Event::Evictions, 1);
-                    owner.retired.push_back((stamp, header));
-                    owner.retired_chunks += self.slots_of(own.domain, header);
+                    self.remember(own, header, list, stamp);
+                    owner.queue_retired(stamp, header, self.slots_of(own.domain, header));
                 }
             }
             Some(State::Retired) => {
-                owner.retired.push_back((tick, header));
-                owner.retired_chunks += self.slots_of(own.domain, header);
+                owner.queue_retired(tick, header, self.slots_of(own.domain, header));
+            }
+            Some(State::Free) => {
+                // Damage. Nothing is there to evict; whoever claims the header meanwhile stores another word.
+                let at = self.layout.recency(own.domain, header);
+                let _ = self.mem.cas(at, Recency::new(list.class(), tick).0, 0);
             }
             _ => {}
         }
@@ -225,9 +210,7 @@ impl<M: Memory> Core<M> {
         self.tell(own, header, &self.line(at), Cause::Evicted);
         self.mem.store_fence(Step::RetireFence);
         let tick = self.ticks(own.domain, 1);
-        let recency = Recency::new(Class::Retired, tick);
-        self.mem
-            .store(self.layout.recency(own.domain, header), recency.0);
+        self.mark_left(own, header, Recency::new(Class::Retired, tick));
         Some(tick)
     }
 
@@ -269,7 +252,7 @@ impl<M: Memory> Core<M> {
             self.tell(own, header, line, Cause::Dropped);
         }
         self.mem.store_fence(fence);
-        self.mem.store(self.layout.recency(own.domain, header), 0);
+        self.mark_left(own, header, Recency(0));
         self.clear_tag(own.domain, header);
         let held = ChunkWord::held(header, word.generation());
         let mut count = 0;

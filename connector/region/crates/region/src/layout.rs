@@ -24,6 +24,12 @@ pub const PROCESS_BYTES: u64 = 4 * LINE;
 pub const WRITES_MAX: u32 = 16;
 /// Owner-local bytes per header line: recency word, progress word.
 pub const SIDE_BYTES: u64 = 16;
+/// Owner-local bytes per header line: the name of an evicted object.
+pub const GHOST_BYTES: u64 = 8;
+/// Bytes of a shadow entry.
+pub const SHADOW_BYTES: u64 = 16;
+/// Shadow entries in a set: two lines.
+pub const SHADOW_WAYS: u64 = 8;
 /// Bytes of a chunk word.
 pub const CHUNK_WORD_BYTES: u64 = 8;
 /// Bytes of a table slot before its unit checksums: chunk number, next slot.
@@ -74,6 +80,10 @@ pub enum Counter {
     Hits = 3,
     /// Keys that lookups of this domain's host did not find, those behind the first missing one included.
     Misses = 4,
+    /// Live objects that were used once, about.
+    Recent = 5,
+    /// First word of the line that says how victims are chosen: see [`Policy`].
+    Policy = 6,
 }
 
 /// Rings of a domain, in the order of their place and of [`Geometry::rings`].
@@ -87,6 +97,21 @@ pub enum Ring {
     Publish = 2,
     /// Objects that lookups do not find in this domain any more.
     Evicted = 3,
+}
+
+/// Words of the line that says how victims are chosen. Hints: any value is safe, a wrong one costs hits.
+#[derive(Clone, Copy, Debug)]
+pub enum Policy {
+    /// How many objects used once the adaptive arm keeps.
+    Target = 0,
+    /// Which arm leads, and by how much: see [`crate::duel`].
+    Duel,
+    /// [`Policy::Target`] of the adaptive shadow.
+    ShadowTarget,
+    /// Names that the adaptive shadow remembers by list, 32 bits each.
+    ShadowGhosts,
+    /// Keys that came into the shadows since they were last trimmed.
+    Admitted,
 }
 
 /// What a region is made of: the numbers the superblock stores. Everything else is derived.
@@ -139,9 +164,13 @@ pub enum Area {
     ChunkWords,
     /// Table slots.
     Tables,
+    /// Names of evicted objects.
+    Ghosts,
+    /// Shadow directories of the duel.
+    Shadows,
 }
 
-const AREAS: usize = Area::Tables as usize + 1;
+const AREAS: usize = Area::Shadows as usize + 1;
 
 /// A geometry with its places worked out. All places are bytes from the start of the region.
 #[derive(Clone, Debug)]
@@ -179,6 +208,8 @@ impl Layout {
             headers * SIDE_BYTES,
             (u64::from(g.domain_chunks) * CHUNK_WORD_BYTES).next_multiple_of(LINE),
             u64::from(g.domain_chunks) * u64::from(g.table_lines) * LINE,
+            headers * GHOST_BYTES,
+            u64::from(shadow_sets(g.sets)) * SHADOW_WAYS * SHADOW_BYTES,
         ];
         let mut areas = [0; AREAS];
         let mut end = 0;
@@ -300,6 +331,26 @@ impl Layout {
         self.recency(domain, header) + 8
     }
 
+    /// A word of the line that says how victims are chosen.
+    pub fn policy(&self, domain: u32, word: Policy) -> u64 {
+        self.counter(domain, Counter::Policy) + 8 * word as u64
+    }
+
+    /// A ghost word; words `set * WAYS + way` name objects that have that set.
+    pub fn ghost(&self, domain: u32, index: u32) -> u64 {
+        self.place(domain, Area::Ghosts, u64::from(index), GHOST_BYTES)
+    }
+
+    /// Sets of shadow entries per domain.
+    pub const fn shadow_sets(&self) -> u32 {
+        shadow_sets(self.geometry.sets)
+    }
+
+    /// A shadow entry; entries `set * SHADOW_WAYS + way` belong to one set.
+    pub fn shadow(&self, domain: u32, index: u32) -> u64 {
+        self.place(domain, Area::Shadows, u64::from(index), SHADOW_BYTES)
+    }
+
     /// The word of a domain's chunk, by its number inside the domain.
     pub fn chunk_word(&self, domain: u32, local: u32) -> u64 {
         self.place(domain, Area::ChunkWords, u64::from(local), CHUNK_WORD_BYTES)
@@ -324,6 +375,11 @@ impl Layout {
     pub fn chunk(&self, chunk: u32) -> u64 {
         self.pool_at + u64::from(chunk) * self.geometry.chunk_bytes
     }
+}
+
+/// Three shadow entries for sixteen headers: both shadows and the names one of them remembers, of one key in sixteen.
+const fn shadow_sets(sets: u32) -> u32 {
+    (sets * 3).div_ceil(8)
 }
 
 impl Geometry {

@@ -5,6 +5,7 @@
 //! | format | [`layout`], [`superblock`], [`header`], [`words`], [`domain`] | where every byte lies and what it means |
 //! | protocol | [`probe`], [`read`], [`view`], [`write`], [`evict`], [`sweep`], [`inspect`] over [`memory::Memory`] | order of loads, stores, flushes, fences |
 //! | advice | [`ring`], [`touch`], [`hint`], [`news`] over the same | what one host tells the others; losing it costs time, never truth |
+//! | policy | [`uses`], [`victims`], [`ghosts`], [`duel`] | which object goes next; hints alone |
 //! | process | [`mapped`], [`os`], [`attach`], [`region`] | files, mappings, locks, signals, threads |
 //!
 //! The protocol is generic over [`memory::Memory`]: the product runs it on [`mapped::Mapped`], the tests on models that
@@ -16,9 +17,11 @@ pub mod buffers;
 pub mod core;
 pub mod digest;
 pub mod domain;
+pub mod duel;
 pub mod error;
 pub mod evict;
 pub mod format;
+pub mod ghosts;
 pub mod header;
 pub mod hint;
 pub mod inspect;
@@ -40,6 +43,8 @@ pub mod sweep;
 pub mod tally;
 pub mod tiles;
 pub mod touch;
+pub mod uses;
+pub mod victims;
 pub mod view;
 pub mod window;
 pub mod words;

@@ -10,7 +10,7 @@ use crate::header::Header;
 use crate::layout::{Counter, LINE, WAYS};
 use crate::memory::{Check, Memory, Step};
 use crate::stats::Event;
-use crate::words::{Class, HeaderWord, Recency, State, quarantine_entry};
+use crate::words::{HeaderWord, State, quarantine_entry};
 
 /// Keys probed together: enough lines in flight to hide their latency, few enough to stay in registers and L1.
 pub const BATCH: usize = 32;
@@ -200,7 +200,7 @@ impl<M: Memory> Core<M> {
             self.locate_batch(&keys[..n], &mut found[..n]);
             let hits = found[..n].iter().take_while(|f| f.is_some()).count();
             for (i, place) in found[..hits].iter().flatten().enumerate() {
-                if !self.touch(*place, first_tick.wrapping_add((count - run - i) as u64)) {
+                if !self.touch(*place, first_tick.wrapping_add((count - 1 - run - i) as u64)) {
                     elsewhere.push(*place);
                 }
                 visit(*place);
@@ -213,6 +213,11 @@ impl<M: Memory> Core<M> {
         if !elsewhere.is_empty() {
             self.tell_used(elsewhere.into_iter().rev());
         }
+        if run < count {
+            // What is missing will be stored, from here down.
+            let left = (count - run) as u64;
+            self.descent.set(first_tick.wrapping_add(left - 1), left);
+        }
         self.stats.add(Event::LookupKeys, count as u64);
         self.stats.add(Event::LookupHits, run as u64);
         run
@@ -222,15 +227,11 @@ impl<M: Memory> Core<M> {
     /// [`Core::tell_used`].
     #[inline]
     pub(crate) fn touch(&self, place: Place, tick: u64) -> bool {
-        let is_own = self
-            .own
-            .as_ref()
-            .is_some_and(|own| own.domain == place.domain);
-        if is_own {
-            let at = self.layout.recency(place.domain, place.header);
-            self.mem.store(at, Recency::new(Class::Live, tick).0);
+        let own = self.own.as_ref().filter(|own| own.domain == place.domain);
+        if let Some(own) = own {
+            self.mark_used(own, place.header, tick);
         }
-        is_own
+        own.is_some()
     }
 
     /// True when this object failed its checks here before.

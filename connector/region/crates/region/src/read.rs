@@ -113,6 +113,7 @@ impl<M: Memory> Core<M> {
     /// Marks an object as used, or has its owner do so.
     pub(crate) fn used(&self, place: Place) {
         if let Some(own) = &self.own
+            && !self.is_fresh(own, place)
             && !self.touch(place, self.ticks(own.domain, 1))
         {
             self.tell_used(std::iter::once(place));

@@ -124,6 +124,7 @@ impl<M: Memory> Core<M> {
     /// Looks at every chunk word and frees the orphans: chunks whose header has let go. Corrects the count of free
     /// chunks on the way. Returns how many were freed.
     pub fn sweep_orphans(&self, own: &Own) -> u64 {
+        self.mend_recency(own);
         let (mut freed, mut free) = (0, 0);
         for local in 0..self.layout.geometry.domain_chunks {
             let at = self.layout.chunk_word(own.domain, local);

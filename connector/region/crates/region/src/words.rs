@@ -224,6 +224,31 @@ pub enum Class {
     Live = 1,
     /// Retired: tick of its retirement.
     Retired = 2,
+    /// Live, and used again since it was stored: tick of its last use.
+    Frequent = 3,
+    /// Being written, then [`Class::Live`]: tick of its reservation.
+    Claimed = 4,
+    /// Being written, then [`Class::Frequent`], as it was evicted not long ago: tick of its reservation.
+    Recalled = 5,
+}
+
+/// The two lists that live objects are on; a list is all objects whose word says so, its order that of their ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum List {
+    /// Used once.
+    Recent = 0,
+    /// Used again.
+    Frequent = 1,
+}
+
+impl List {
+    /// Class of a live object on this list.
+    pub const fn class(self) -> Class {
+        match self {
+            Self::Recent => Class::Live,
+            Self::Frequent => Class::Frequent,
+        }
+    }
 }
 
 /// Recency of a header: a hint for eviction, never trusted for more.
@@ -231,7 +256,8 @@ pub enum Class {
 pub struct Recency(pub u64);
 
 impl Recency {
-    const TICK_MASK: u64 = (1 << 48) - 1;
+    /// Ticks are below this.
+    pub const TICK_MASK: u64 = (1 << 48) - 1;
 
     /// Packs class and tick.
     pub const fn new(class: Class, tick: u64) -> Self {
@@ -246,6 +272,17 @@ impl Recency {
     /// The tick.
     pub const fn tick(self) -> u64 {
         self.0 & Self::TICK_MASK
+    }
+
+    /// The list a live object is on; a class that no version writes is damage and counts as used once.
+    pub const fn list(self) -> Option<List> {
+        const LIVE: u64 = Class::Live as u64;
+        const FREQUENT: u64 = Class::Frequent as u64;
+        match self.0 >> 48 {
+            FREQUENT => Some(List::Frequent),
+            LIVE | 6.. => Some(List::Recent),
+            _ => None,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::memory::{Check, Memory, Step};
 use crate::probe::{Accept, tag};
 use crate::stats::{Event, Refusal};
 use crate::tiles::Tiles;
-use crate::words::{ChunkWord, Class, GENERATION_MAX, HeaderWord, Progress, Recency, State};
+use crate::words::{ChunkWord, GENERATION_MAX, HeaderWord, Progress, State};
 
 /// Sections an object can have: what the progress word counts.
 pub const SECTIONS_MAX: u32 = 15;
@@ -85,13 +85,15 @@ impl<M: Memory> Core<M> {
         if slots > self.layout.geometry.domain_chunks.into() {
             return Err(Refusal::TooLarge);
         }
-        if self.locate(key, Accept::Valid).is_some() {
+        if let Some(place) = self.locate(key, Accept::Valid) {
+            self.touch(place, self.put_tick(own));
             return Err(Refusal::Exists);
         }
         if self.is_being_written(own, key) {
             return Err(Refusal::Pending);
         }
         let claim = self.claim(own, key).ok_or(Refusal::Full)?;
+        let recalled = self.recall(own, key);
         scratch.slots.clear();
         if !self.take_chunks(own, claim, slots, &mut scratch.slots) {
             let held = ChunkWord::held(claim.header, claim.generation);
@@ -100,6 +102,7 @@ impl<M: Memory> Core<M> {
             return Err(Refusal::Full);
         }
         self.chain(own, &scratch.slots);
+        self.mark_claimed(own, claim.header, key, recalled);
         let header = Header {
             word: HeaderWord::new(State::Writing, own.process, claim.generation),
             key_a: key.a,
@@ -401,9 +404,7 @@ impl<M: Memory> Core<M> {
         for (i, word) in line.iter().enumerate().skip(1) {
             self.mem.store(at + 8 * i as u64, *word);
         }
-        let recency = Recency::new(Class::Live, self.ticks(own.domain, 1));
-        self.mem
-            .store(self.layout.recency(own.domain, place.header), recency.0);
+        self.mark_stored(own, place.header);
         if !self.mem.is_intact() {
             return Err(Refusal::Lost);
         }

@@ -1,0 +1,175 @@
+//! Names of objects that were evicted, so that one that comes back soon is known for one that is used again.
+//!
+//! A ghost is one word in the words of one of the key's two sets: the list the object fell from, when, and 14 bits of the
+//! key. Two keys in some hundreds are taken for one another, full sets forget their oldest (two sets, as one alone is
+//! full far too often), and a scan forgets what ARC's two bounds exclude (Megiddo and Modha, FAST 2003: both lists with
+//! their ghosts hold twice what is live, the recent one what is live). Nothing here is relied on: a damaged word is a
+//! name that nobody asks for.
+
+use crate::core::{Core, Own};
+use crate::digest::Digest;
+use crate::layout::{Policy, WAYS};
+use crate::memory::Memory;
+use crate::victims::{Victims, keep_oldest};
+use crate::words::{List, Recency};
+
+/// What a ghost knows a key by: the parts of its digest that a header stores.
+type Name = (u64, u64, u32);
+
+/// tick 48 | present 1 | list 1 | print 14; 0 = none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ghost(u64);
+
+impl Ghost {
+    const PRESENT: u64 = 1 << 48;
+
+    const fn new(key: Name, list: List, tick: u64) -> Self {
+        let named = Self::print(key) << 50 | (list as u64) << 49 | Self::PRESENT;
+        Self(named | tick & Recency::TICK_MASK)
+    }
+
+    const fn print(key: Name) -> u64 {
+        key.2 as u64 & 0x3FFF
+    }
+
+    const fn list(self) -> Option<List> {
+        if self.0 & Self::PRESENT == 0 {
+            None
+        } else if self.0 >> 49 & 1 == List::Frequent as u64 {
+            Some(List::Frequent)
+        } else {
+            Some(List::Recent)
+        }
+    }
+
+    const fn tick(self) -> u64 {
+        self.0 & Recency::TICK_MASK
+    }
+
+    const fn is_of(self, key: Name) -> bool {
+        self.0 & Self::PRESENT != 0 && self.0 >> 50 == Self::print(key)
+    }
+}
+
+impl<M: Memory> Core<M> {
+    fn name_of(&self, domain: u32, header: u32) -> Name {
+        let at = self.layout.header(domain, header);
+        let [a, b, c] = [8, 16, 24].map(|word| self.mem.load(at + word));
+        (a, b, c as u32)
+    }
+
+    /// Places where a name can be.
+    fn ghosts_of(&self, domain: u32, key: Name) -> impl Iterator<Item = u64> + use<M> {
+        let sets = u128::from(self.layout.geometry.sets);
+        let first = [key.0, key.1].map(|lane| {
+            let set = (u128::from(lane) * sets) >> 64;
+            self.layout.ghost(domain, set as u32 * WAYS)
+        });
+        first
+            .into_iter()
+            .flat_map(|at| (0..u64::from(WAYS)).map(move |way| at + 8 * way))
+    }
+
+    /// Remembers an object that was evicted from `list` at `tick`, in a free place or that of the oldest name there.
+    pub(crate) fn remember(&self, own: &Own, header: u32, list: List, tick: u64) {
+        let key = self.name_of(own.domain, header);
+        let oldest = self
+            .ghosts_of(own.domain, key)
+            .min_by_key(|&at| Ghost(self.mem.load(at)).tick());
+        if let Some(at) = oldest {
+            self.mem.store(at, Ghost::new(key, list, tick).0);
+        }
+    }
+
+    /// Forgets the name of an object that comes back. True when there was one; the target of the adaptive arm then moves
+    /// towards the list it had fallen from.
+    pub(crate) fn recall(&self, own: &Own, digest: &Digest) -> bool {
+        let key = (digest.a, digest.b, digest.c);
+        let found = self.ghosts_of(own.domain, key).find_map(|at| {
+            let ghost = Ghost(self.mem.load(at));
+            let list = ghost.list().filter(|_| ghost.is_of(key))?;
+            self.mem.cas(at, ghost.0, 0).ok().map(|_| list)
+        });
+        let Some(list) = found else { return false };
+        let mut owner = self.owner();
+        let victims = &mut owner.victims;
+        let at = self.layout.policy(own.domain, Policy::Target);
+        let live = victims.live.iter().sum();
+        let target = self.mem.load(at).min(live);
+        self.mem
+            .store(at, moved(target, live, victims.ghosts, list));
+        let count = &mut victims.ghosts[list as usize];
+        *count = count.saturating_sub(1);
+        true
+    }
+
+    /// Counts the names by list and forgets the oldest that are too many. For a scan.
+    pub(crate) fn trim_ghosts(&self, own: &Own, victims: &mut Victims, most: usize) {
+        let mut counts = [0_u64; 2];
+        for index in 0..self.layout.headers() {
+            let ghost = Ghost(self.mem.load(self.layout.ghost(own.domain, index)));
+            if let Some(list) = ghost.list() {
+                counts[list as usize] += 1;
+                keep_oldest(
+                    &mut victims.heaps[list as usize],
+                    most,
+                    (ghost.tick(), index),
+                );
+            }
+        }
+        let live: u64 = victims.live.iter().sum();
+        let mut room = live.saturating_sub(victims.live[List::Recent as usize]);
+        for list in [List::Recent, List::Frequent] {
+            let i = list as usize;
+            let excess = counts[i].saturating_sub(room);
+            let mut oldest = std::mem::take(&mut victims.heaps[i]);
+            while oldest.len() as u64 > excess {
+                oldest.pop();
+            }
+            victims.ghosts[i] = counts[i] - oldest.len() as u64;
+            for (_, index) in oldest.drain() {
+                self.mem.store(self.layout.ghost(own.domain, index), 0);
+            }
+            victims.heaps[i] = oldest;
+            room = live.saturating_sub(victims.ghosts[i]);
+        }
+    }
+}
+
+/// ARC's adaptation: how many objects used once are worth keeping, after a name of `list` was asked for.
+pub(crate) fn moved(target: u64, most: u64, ghosts: [u64; 2], list: List) -> u64 {
+    let [recent, frequent] = ghosts.map(|n| n.max(1));
+    match list {
+        List::Recent => (target + (frequent / recent).max(1)).min(most),
+        List::Frequent => target.saturating_sub((recent / frequent).max(1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_ghost_keeps_its_fields(c: u32, tick in 0..=Recency::TICK_MASK, frequent: bool) {
+            let list = if frequent { List::Frequent } else { List::Recent };
+            let ghost = Ghost::new((0, 0, c), list, tick);
+            prop_assert_ne!(ghost.0, 0);
+            prop_assert_eq!((ghost.list(), ghost.tick()), (Some(list), tick));
+            prop_assert!(ghost.is_of((0, 0, c)));
+            prop_assert!(!ghost.is_of((0, 0, c ^ 1)));
+            prop_assert!(!Ghost(0).is_of((0, 0, c)));
+        }
+
+        #[test]
+        fn the_target_stays_between_nothing_and_all(
+            target in 0_u64..1 << 30, most in 0_u64..1 << 30, recent in 0_u64..1 << 30, frequent in 0_u64..1 << 30,
+        ) {
+            let target = target.min(most);
+            let up = moved(target, most, [recent, frequent], List::Recent);
+            let down = moved(target, most, [recent, frequent], List::Frequent);
+            prop_assert!(down <= target && target <= up && up <= most);
+        }
+    }
+}
