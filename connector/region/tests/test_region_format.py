@@ -76,6 +76,8 @@ class Reader:
             "side": 16 * 16 * self.sets,
             "words": up(8 * self.domain_chunks, 64),
             "tables": self.slot_bytes * self.domain_chunks,
+            "ghosts": 8 * 16 * self.sets,
+            "shadows": 128 * -(-3 * self.sets // 8),
         }
         self.areas, end = {}, 0
         for name, size in sizes.items():
