@@ -48,17 +48,16 @@ impl Victims {
     /// Takes the next victim; `None` asks for a scan. After a scan any victim will do.
     fn pick(&mut self, arm: Arm, too_many_recent: bool, scanned: bool) -> Option<(u64, u32, List)> {
         let [recent, frequent] = [self.lists[0].last(), self.lists[1].last()];
-        let from = match (arm, recent, frequent) {
-            (Arm::Adaptive, ..) if too_many_recent => List::Recent,
-            (Arm::Adaptive, ..) => List::Frequent,
-            (Arm::Lru, Some(recent), Some(frequent)) if recent < frequent => List::Recent,
-            (Arm::Lru, Some(_), Some(_)) => List::Frequent,
-            (Arm::Lru, None, _) => List::Recent,
-            (Arm::Lru, _, None) => List::Frequent,
+        // Of an empty list nothing is known: it is asked first, so that it is scanned for unless it was whole.
+        let from_recent = match (arm, recent, frequent) {
+            (Arm::Adaptive, ..) => too_many_recent,
+            (Arm::Lru, Some(recent), Some(frequent)) => recent < frequent,
+            (Arm::Lru, ..) => recent.is_none(),
         };
-        let other = match from {
-            List::Recent => List::Frequent,
-            List::Frequent => List::Recent,
+        let (from, other) = if from_recent {
+            (List::Recent, List::Frequent)
+        } else {
+            (List::Frequent, List::Recent)
         };
         let mut take = |list: List| {
             let (tick, header) = self.lists[list as usize].pop()?;

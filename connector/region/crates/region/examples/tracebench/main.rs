@@ -7,6 +7,11 @@
 //! distinct blocks. Fails when the region, as one domain, stays more than half a point below the better of LRU and ARC.
 //! The same room as four domains of four hosts is reported, not judged.
 
+#![expect(
+    clippy::cast_precision_loss,
+    reason = "counts of a trace are far below 2^52"
+)]
+
 mod reference;
 mod replay;
 mod report;

@@ -19,10 +19,12 @@ fn hit_rate<C: Cache>(trace: &[Chain], new: impl Fn() -> C) -> f64 {
         let mut hits = 0;
         for chain in trace {
             hits += chain.iter().take_while(|&&block| cache.has(block)).count();
+            let mut order = chain.clone();
             if tail_first {
-                chain.iter().rev().for_each(|&block| cache.access(block));
-            } else {
-                chain.iter().for_each(|&block| cache.access(block));
+                order.reverse();
+            }
+            for block in order {
+                cache.access(block);
             }
         }
         hits as f64 / total as f64
@@ -114,7 +116,7 @@ struct Arc {
 impl Arc {
     fn replace(&mut self, from_b2: bool) {
         let t1 = self.t1.len() as f64;
-        let is_over = t1 > self.target || (from_b2 && self.t1.len() == self.target as usize);
+        let is_over = t1 > self.target || (from_b2 && t1 >= self.target);
         let (from, to) = if self.t1.len() > 0 && is_over {
             (&mut self.t1, &mut self.b1)
         } else {
