@@ -187,6 +187,7 @@ impl<M: Memory> Core<M> {
                 if let Some(stamp) = self.retire(own, header, word) {
                     self.stats.add(Event::Evictions, 1);
                     self.remember(own, header, list, stamp);
+                    owner.victims.ghosts[list as usize] += 1;
                     owner.queue_retired(stamp, header, self.slots_of(own.domain, header));
                 }
             }

@@ -12,6 +12,7 @@ use crate::layout::{Policy, WAYS};
 use crate::memory::Memory;
 use crate::victims::{Victims, keep_oldest};
 use crate::words::{List, Recency};
+use std::cmp::Ordering;
 
 /// What a ghost knows a key by: the parts of its digest that a header stores.
 type Name = (u64, u64, u32);
@@ -58,25 +59,31 @@ impl<M: Memory> Core<M> {
         (a, b, c as u32)
     }
 
-    /// Places where a name can be.
-    fn ghosts_of(&self, domain: u32, key: Name) -> impl Iterator<Item = u64> + use<M> {
+    /// Places where a name can be, by set.
+    fn ghosts_of(&self, domain: u32, key: Name) -> [[u64; WAYS as usize]; 2] {
         let sets = u128::from(self.layout.geometry.sets);
-        let first = [key.0, key.1].map(|lane| {
+        [key.0, key.1].map(|lane| {
             let set = (u128::from(lane) * sets) >> 64;
-            self.layout.ghost(domain, set as u32 * WAYS)
-        });
-        first
-            .into_iter()
-            .flat_map(|at| (0..u64::from(WAYS)).map(move |way| at + 8 * way))
+            let first = self.layout.ghost(domain, set as u32 * WAYS);
+            std::array::from_fn(|way| first + 8 * way as u64)
+        })
     }
 
-    /// Remembers an object that was evicted from `list` at `tick`, in a free place or that of the oldest name there.
+    /// Remembers an object that was evicted from `list` at `tick`, in the emptier set, or in the place of the oldest name.
     pub(crate) fn remember(&self, own: &Own, header: u32, list: List, tick: u64) {
         let key = self.name_of(own.domain, header);
-        let oldest = self
-            .ghosts_of(own.domain, key)
-            .min_by_key(|&at| Ghost(self.mem.load(at)).tick());
-        if let Some(at) = oldest {
+        let places = self.ghosts_of(own.domain, key).map(|set| {
+            let ticks = set.map(|at| (Ghost(self.mem.load(at)).tick(), at));
+            let free = ticks.iter().filter(|(tick, _)| *tick == 0).count();
+            (free, ticks)
+        });
+        let [(free, first), (free_too, second)] = places;
+        let oldest = match free.cmp(&free_too) {
+            Ordering::Greater => first.into_iter().min(),
+            Ordering::Less => second.into_iter().min(),
+            Ordering::Equal => first.into_iter().chain(second).min(),
+        };
+        if let Some((_, at)) = oldest {
             self.mem.store(at, Ghost::new(key, list, tick).0);
         }
     }
@@ -85,11 +92,15 @@ impl<M: Memory> Core<M> {
     /// towards the list it had fallen from.
     pub(crate) fn recall(&self, own: &Own, digest: &Digest) -> bool {
         let key = (digest.a, digest.b, digest.c);
-        let found = self.ghosts_of(own.domain, key).find_map(|at| {
-            let ghost = Ghost(self.mem.load(at));
-            let list = ghost.list().filter(|_| ghost.is_of(key))?;
-            self.mem.cas(at, ghost.0, 0).ok().map(|_| list)
-        });
+        let found = self
+            .ghosts_of(own.domain, key)
+            .into_iter()
+            .flatten()
+            .find_map(|at| {
+                let ghost = Ghost(self.mem.load(at));
+                let list = ghost.list().filter(|_| ghost.is_of(key))?;
+                self.mem.cas(at, ghost.0, 0).ok().map(|_| list)
+            });
         let Some(list) = found else { return false };
         let mut owner = self.owner();
         let victims = &mut owner.victims;

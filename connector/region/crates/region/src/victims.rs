@@ -26,7 +26,7 @@ pub(crate) struct Victims {
     pub(crate) heaps: [BinaryHeap<(u64, u32)>; 2],
     /// Live objects by list, as of the last scan.
     pub(crate) live: [u64; 2],
-    /// Ghosts by list, as of the last scan, less those that came back.
+    /// Ghosts by list, as of the last scan, and what this process saw come and go since.
     pub(crate) ghosts: [u64; 2],
 }
 
