@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Ticks taken at once for puts that no lookup came before.
 const DESCENT: u64 = 64;
-/// A use is passed over, and a descent left, when this part of all headers was not used since.
+/// A use is passed over when this part of all headers was not used since; four times that, and a descent is left.
 const FRESH_PART: u64 = 8;
 
 /// Ticks of a chain that is being stored, from its head down: next tick 48 bits, how many are left 16.
@@ -60,7 +60,7 @@ impl<M: Memory> Core<M> {
 
     /// Tick of a put. Puts follow one another down their chain, so each is older than the one before.
     pub(crate) fn put_tick(&self, own: &Own) -> u64 {
-        let window = self.window() + DESCENT;
+        let window = 4 * self.window() + DESCENT;
         let next = self.descent.take(self.clock(own.domain), window);
         next.unwrap_or_else(|| {
             let last = self.ticks(own.domain, DESCENT).wrapping_add(DESCENT - 1);

@@ -15,6 +15,8 @@ use std::collections::BinaryHeap;
 
 /// A scan collects this part of all headers as the next victims, of each list.
 const BATCH_PART: usize = 32;
+/// See [`Victims::patience`]: what a scan costs is shared by at least this part of a batch.
+const PATIENCE_PART: usize = 16;
 
 /// The oldest objects of both lists as of the last scan.
 pub(crate) struct Victims {
@@ -22,6 +24,10 @@ pub(crate) struct Victims {
     lists: [Vec<(u64, u32)>; 2],
     /// The scan put every member of the list into the batch.
     is_whole: [bool; 2],
+    /// Victims since the last scan.
+    taken: usize,
+    /// So many are taken before a list that a scan emptied is scanned for again.
+    patience: usize,
     /// Empty between scans; kept for their memory.
     pub(crate) heaps: [BinaryHeap<(u64, u32)>; 2],
     /// Live objects by list, as of the last scan.
@@ -36,6 +42,8 @@ impl Victims {
         Self {
             lists: [Vec::with_capacity(batch), Vec::with_capacity(batch)],
             is_whole: [false; 2],
+            taken: 0,
+            patience: batch / PATIENCE_PART + 1,
             heaps: [
                 BinaryHeap::with_capacity(batch),
                 BinaryHeap::with_capacity(batch),
@@ -59,19 +67,17 @@ impl Victims {
         } else {
             (List::Frequent, List::Recent)
         };
-        let mut take = |list: List| {
-            let (tick, header) = self.lists[list as usize].pop()?;
-            Some((tick, header, list))
+        // What came to a whole list since the scan is missing there. It is younger than all that is left of the other
+        // list, but ARC may want it to go first.
+        let is_known = scanned || (self.is_whole[from as usize] && self.taken < self.patience);
+        let list = if self.lists[from as usize].is_empty() && is_known {
+            other
+        } else {
+            from
         };
-        // What came to a list since the scan is younger than all that is left of the other.
-        take(from).or_else(|| {
-            if scanned || self.is_whole[from as usize] {
-                let (tick, header) = self.lists[other as usize].pop()?;
-                Some((tick, header, other))
-            } else {
-                None
-            }
-        })
+        let (tick, header) = self.lists[list as usize].pop()?;
+        self.taken += 1;
+        Some((tick, header, list))
     }
 }
 
@@ -161,6 +167,7 @@ impl<M: Memory> Core<M> {
             victims.lists[i].sort_unstable_by(|a, b| b.cmp(a));
             victims.is_whole[i] = victims.lists[i].len() as u64 == victims.live[i];
         }
+        victims.taken = 0;
         self.mem.store(
             self.layout.counter(own.domain, Counter::Recent),
             victims.live[0],
@@ -197,6 +204,8 @@ mod tests {
         Victims {
             lists: [list(recent), list(frequent)],
             is_whole,
+            taken: 0,
+            patience: 4,
             heaps: [BinaryHeap::new(), BinaryHeap::new()],
             live: [0; 2],
             ghosts: [0; 2],
@@ -222,6 +231,13 @@ mod tests {
             Some((3, 3, List::Frequent))
         );
         assert_eq!(v.pick(Arm::Adaptive, true, false), None);
+    }
+
+    #[test]
+    fn a_whole_list_that_ran_out_is_scanned_for_again_after_a_while() {
+        let mut v = victims(&[], &[1, 2, 3, 4, 5], [true; 2]);
+        let taken = std::iter::from_fn(|| v.pick(Arm::Adaptive, true, false)).count();
+        assert_eq!(taken, v.patience);
     }
 
     #[test]
