@@ -64,7 +64,7 @@ impl<M: Memory> Core<M> {
         let next = self.descent.take(self.clock(own.domain), window);
         next.unwrap_or_else(|| {
             let last = self.ticks(own.domain, DESCENT).wrapping_add(DESCENT - 1);
-            self.descent.set(last - 1, DESCENT - 1);
+            self.descent.set(last.wrapping_sub(1), DESCENT - 1);
             last
         })
     }
