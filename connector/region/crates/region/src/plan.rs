@@ -135,7 +135,7 @@ mod tests {
     fn ten_terabytes_of_16_mib_objects_need_the_index_that_was_budgeted() {
         let layout = plan(10 << 40, 2 << 20, 4, Some((10 << 40) / (16 << 20))).unwrap();
         let objects = (10_u64 << 40) / (16 << 20);
-        let per_header = 64 + 4 + 16;
+        let per_header = 64 + 4 + 16 + 8 + 3; // header, tag, side, ghost, its part of the shadows
         let index = u64::from(layout.headers()) * 4 * per_header;
         assert!(
             index / objects <= 128,

@@ -200,7 +200,10 @@ impl<M: Memory> Core<M> {
             self.locate_batch(&keys[..n], &mut found[..n]);
             let hits = found[..n].iter().take_while(|f| f.is_some()).count();
             for (i, place) in found[..hits].iter().flatten().enumerate() {
-                if !self.touch(*place, first_tick.wrapping_add((count - 1 - run - i) as u64)) {
+                if !self.touch(
+                    *place,
+                    first_tick.wrapping_add((count - 1 - run - i) as u64),
+                ) {
                     elsewhere.push(*place);
                 }
                 visit(*place);
