@@ -14,7 +14,7 @@ use hymcache_region::memory::{Check, Step};
 pub(crate) const CRCS: [Check; 3] = [Check::HeaderCrc, Check::TableCrc, Check::UnitCrc];
 
 /// Seeds after which a mutant counts as not caught, in its own trial and in the other ones.
-const OWN_SEEDS: u64 = 60_000;
+const OWN_SEEDS: u64 = 300_000;
 const OTHER_SEEDS: u64 = 60;
 /// Seeds of every trial with nothing left out.
 const CLEAN_SEEDS: u64 = 300;

@@ -50,7 +50,7 @@ fn writers_of_a_former_epoch_never_make_a_read_wrong() {
     });
     let old_puts = old_puts.load(Ordering::Relaxed);
     println!("{hits} hits beside {old_puts} puts of the former epoch");
-    assert!(hits > 100 && old_puts > 100);
+    assert!(hits > 10 && old_puts > 10, "nothing was tried");
     assert!(users.iter().all(|user| user.strays() == 0));
     for user in users {
         user.live.end();
