@@ -64,8 +64,10 @@ def test_files_of_our_tools_in_shared_folders_are_seen(machine: Path, name: str,
 
 def test_process_of_the_container_engine_is_seen(machine: Path) -> None:
     before = traces.seen()
-    words = [sys.executable, "-c", "import time; time.sleep(60)", str(machine / "run")]
-    with subprocess.Popen(words) as child:
+    words = [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)", str(machine / "run")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()  # until then the kernel may not show its arguments
         try:
             assert traces.seen() - before == {f"process {sys.executable}"}
         finally:
