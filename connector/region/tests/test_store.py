@@ -86,6 +86,24 @@ def test_a_lookup_long_enough_to_release_the_interpreter_is_right(ns: Namespace,
     assert ns.lookup(b"".join(present) * 100 + bytes(36), width=36) == 5000
 
 
+@pytest.mark.parametrize("domain", [0, 1])
+def test_a_key_that_was_evicted_and_stored_again_many_times_has_its_last_bytes(
+    ns: Namespace, attach: Callable[..., Region], domain: int
+) -> None:
+    """Retired objects of the same key keep their tags until their room is needed."""
+    reader = ns if domain == 0 else attach(domain=domain).namespace(FINGERPRINT)
+    for i in range(30):
+        data = b"%d" % i
+        assert ns.put(b"k", data)
+        out = bytearray(len(data))
+        assert reader.lookup([b"k"]) == 1
+        assert reader.get_into(b"k", out) == len(data)
+        assert out == data
+        if i < 29:
+            assert ns.evict([b"k"]) == 1
+    assert reader.lookup([b"k"] * 100) == 100, "batches of keys with many retired objects"
+
+
 def test_storing_twice_stores_once(region: Region, ns: Namespace) -> None:
     assert ns.put(b"k", b"first")
     assert not ns.put(b"k", b"again")

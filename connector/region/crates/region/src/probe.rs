@@ -15,8 +15,11 @@ use crate::words::{HeaderWord, State, quarantine_entry};
 /// Keys probed together: enough lines in flight to hide their latency, few enough to stay in registers and L1.
 pub const BATCH: usize = 32;
 
-/// Ways of one key that are looked at: its own, and room for chance and for damaged tag lines.
-const MATCHES_PER_KEY: usize = 4;
+/// Headers that a round looks at: one for each key of a batch, and room for keys with more. A key that was evicted and
+/// stored again and again has its tag on the retired ones too, and its valid one may be the last of all.
+const MATCHES: usize = 4 * BATCH;
+/// Ways a key may lie in.
+const WAYS_PER_KEY: usize = 2 * WAYS as usize;
 
 /// What a probe accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +63,25 @@ impl<M: Memory> Core<M> {
         if foreign {
             self.mem.full_fence(Step::TagFence);
         }
-        let mut matches = [Match::default(); BATCH * MATCHES_PER_KEY];
-        let mut count = 0;
-        for (i, key) in keys.iter().enumerate() {
-            if wanted(found, i) {
-                count += self.match_tags(domain, i as u8, key, &mut matches[count..]);
+        let mut matches = [Match::default(); MATCHES];
+        let mut next = 0;
+        while next < keys.len() {
+            let mut count = 0;
+            while next < keys.len() && count + WAYS_PER_KEY <= MATCHES {
+                if wanted(found, next) {
+                    let key = &keys[next];
+                    count += self.match_tags(domain, next as u8, key, &mut matches[count..]);
+                }
+                next += 1;
             }
+            self.fetch_headers(domain, foreign, &matches[..count]);
+            self.match_headers(domain, keys, accept, &matches[..count], found);
         }
-        let matches = &matches[..count];
+    }
+
+    /// Asks for the header lines of matches, from memory where the caches may be stale.
+    #[inline]
+    fn fetch_headers(&self, domain: u32, foreign: bool, matches: &[Match]) {
         for one in matches {
             let at = self.layout.header(domain, one.header);
             if foreign {
@@ -76,10 +90,9 @@ impl<M: Memory> Core<M> {
                 self.mem.prefetch(at);
             }
         }
-        if foreign && count > 0 {
+        if foreign && !matches.is_empty() {
             self.mem.full_fence(Step::ProbeFence);
         }
-        self.match_headers(domain, keys, accept, matches, found);
     }
 
     /// Headers of this domain whose tag is the key's.
@@ -89,7 +102,7 @@ impl<M: Memory> Core<M> {
         for set in digest.sets(self.layout.geometry.sets) {
             let line = self.line(self.layout.tags(domain, set));
             for way in 0..WAYS {
-                if tag(&line, way) == digest.tag && count < MATCHES_PER_KEY.min(out.len()) {
+                if tag(&line, way) == digest.tag && count < out.len() {
                     out[count] = Match {
                         key,
                         header: set * WAYS + way,
