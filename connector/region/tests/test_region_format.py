@@ -114,7 +114,8 @@ class Reader:
         for lane in range(3):
             k = constants[17 * lane : 17 * lane + 17]
             total = k[0] + sum(k[i + 1] * word for i, word in enumerate(words)) + k[16] * len(key)
-            lanes.append((total & MASK) >> 64)
+            high = (total & MASK) >> 64
+            lanes.append((high ^ high >> 32) * 0x9E3779B97F4A7C15 & MASK >> 64)
         a, b, c = lanes
         first, second = a * self.sets >> 64, b * self.sets >> 64
         if first == second:
