@@ -15,7 +15,7 @@ from hymcache.region import RegionError
 from rich.console import Console
 from rich.table import Table
 
-from figures import copies, lookups, processes
+from figures import copies, lookups, processes, scale
 from figures.target import Figure, missed, until_reached
 from figures.world import is_busy, shared_memory
 
@@ -29,6 +29,7 @@ GROUPS: dict[str, Callable[[Path], Iterable[Figure]]] = {
     "lookup": lookups.lookups,
     "view": lookups.views,
     "attach": processes.attach,
+    "scale": scale.ten_terabytes,
     "death": processes.death,
     "portable": lambda _: processes.portable(),
 }
