@@ -10,7 +10,8 @@
 //!
 //! Each row: a short survey of every kernel finds the best bare copy and the best kernel; then `memcpy`, that bare
 //! copy, the calibrated choice and the best kernel take turns for the figures. No throughput is printed for anything
-//! that gave one wrong byte or CRC.
+//! that gave one wrong byte or CRC. Before the rows stands the calibration's table: every kernel against the expected
+//! one, on the same memory, with the chosen ones marked.
 
 mod contest;
 mod memory;
@@ -21,7 +22,7 @@ mod report;
 mod work;
 
 use contest::{Contestant, fastest, fresh_rounds, paired_rounds};
-use hymcache_copy::{Choice, bare, calibrate, kernels};
+use hymcache_copy::{Choice, Measured, bare, calibrate, kernels, survey};
 use pair::Pair;
 use plan::{Chosen, Plan, Verdict};
 use report::Row;
@@ -159,7 +160,7 @@ fn measure_all(
     plans: &[Plan],
     options: &Options,
     repetition: usize,
-) -> Result<(Choice, Vec<Row>), Box<dyn Error>> {
+) -> Result<(Choice, Vec<Measured>, Vec<Row>), Box<dyn Error>> {
     let sides = Sides::new()?;
     let choice = if options.guess {
         Choice::guess()
@@ -167,8 +168,18 @@ fn measure_all(
         // SAFETY: the region is a live mapping nobody else uses now.
         unsafe { calibrate(&sides.medium()) }
     };
+    let table = if repetition == 0 {
+        // SAFETY: as above.
+        unsafe { survey(&sides.medium()) }
+    } else {
+        Vec::new()
+    };
     if !options.json {
-        println!("{}\n{}", report::preamble(&choice), Row::heading());
+        println!("{}", report::preamble(&choice));
+        if !table.is_empty() {
+            println!("{}", report::calibration(&choice, &table));
+        }
+        println!("{}", Row::heading());
     }
     let rounds = options.rounds * (1 + repetition);
     let mut rows = Vec::new();
@@ -179,7 +190,7 @@ fn measure_all(
         }
         rows.push(row);
     }
-    Ok((choice, rows))
+    Ok((choice, table, rows))
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -192,18 +203,18 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         .into_iter()
         .filter(wanted)
         .collect();
-    let (choice, mut rows) = measure_all(&plans, &options, 0)?;
+    let (choice, table, mut rows) = measure_all(&plans, &options, 0)?;
     if options.gate == Gate::Floors {
         repeat::until_reached(&mut rows, |plans, repetition| {
             if !options.json {
                 println!("\nbelow a floor, measured again: repetition {repetition}");
             }
-            Ok(measure_all(plans, &options, repetition)?.1)
+            Ok(measure_all(plans, &options, repetition)?.2)
         })?;
     }
     let worst = rows.iter().map(Row::verdict).min();
     if options.json {
-        let report = report::json(&choice, &rows);
+        let report = report::json(&choice, &table, &rows);
         println!("{}", serde_json::to_string_pretty(&report)?);
     }
     for row in rows.iter().filter(|row| row.verdict() <= Verdict::Below) {

@@ -2,7 +2,7 @@
 
 use crate::contest::{Contestant, median, quantile, ratio};
 use crate::plan::{Chosen, Plan, Target, Verdict};
-use hymcache_copy::{Choice, dropped, kernels};
+use hymcache_copy::{Choice, Measured, Stores, dropped, kernels};
 use serde_json::{Value, json};
 
 /// Figures of one contestant in one row.
@@ -264,14 +264,69 @@ pub(crate) fn preamble(choice: &Choice) -> String {
     )
 }
 
+/// Why the kernels were chosen: every candidate against the expected one, fastest first, the chosen ones marked.
+pub(crate) fn calibration(choice: &Choice, table: &[Measured]) -> String {
+    let mut lines = vec![
+        "calibration: times as fast as the expected kernel, which is replaced from 1.05 on"
+            .to_owned(),
+    ];
+    for put in [true, false] {
+        let mut candidates: Vec<&Measured> = table.iter().filter(|one| one.put == put).collect();
+        candidates.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
+        lines.extend(candidates.into_iter().map(|one| {
+            format!(
+                "  {:<4}{:<24}{:<10}{:>6.2}{}",
+                work(one),
+                one.kernel.name,
+                stores(one),
+                one.ratio,
+                if is_chosen(choice, one) {
+                    "  chosen"
+                } else {
+                    ""
+                }
+            )
+        }));
+    }
+    lines.join("\n")
+}
+
+const fn work(one: &Measured) -> &'static str {
+    if one.put { "put" } else { "get" }
+}
+
+fn stores(one: &Measured) -> &'static str {
+    match one.stores {
+        Stores::Ordinary => "ordinary",
+        Stores::NonTemporal => "streaming",
+    }
+}
+
+fn is_chosen(choice: &Choice, one: &Measured) -> bool {
+    if one.put {
+        choice.put.id == one.kernel.id
+    } else {
+        choice.get.id == one.kernel.id && choice.get_stores == one.stores
+    }
+}
+
 /// Everything a run says.
-pub(crate) fn json(choice: &Choice, rows: &[Row]) -> Value {
+pub(crate) fn json(choice: &Choice, table: &[Measured], rows: &[Row]) -> Value {
+    let calibration: Vec<Value> = table
+        .iter()
+        .map(|one| {
+            json!({
+                "work": work(one), "kernel": one.kernel.name, "stores": stores(one), "ratio": one.ratio,
+                "chosen": is_chosen(choice, one),
+            })
+        })
+        .collect();
     let dropped: Vec<Value> = dropped()
         .iter()
         .map(|d| json!({ "name": d.name, "reason": d.reason }))
         .collect();
     json!({
         "chosen": choice.describe(), "kernels": kernels().iter().map(|k| k.name).collect::<Vec<_>>(),
-        "dropped": dropped, "rows": rows.iter().map(Row::json).collect::<Vec<_>>(),
+        "dropped": dropped, "calibration": calibration, "rows": rows.iter().map(Row::json).collect::<Vec<_>>(),
     })
 }
