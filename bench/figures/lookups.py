@@ -39,8 +39,9 @@ def seconds(call: Callable[[], object], calls: int) -> tuple[list[float], int]:
     """
     times: list[float] = []
     preempted = 0
+    steps: tuple[Callable[[], object], ...] = (SWITCHES, CLOCK, call, CLOCK, SWITCHES)
     while len(times) < calls and preempted < 10 * calls:
-        run = cast("Timed", tuple(map(operator.call, (SWITCHES, CLOCK, call, CLOCK, SWITCHES))))
+        run = cast("Timed", tuple(map(operator.call, steps)))
         if run[0].ru_nivcsw == run[4].ru_nivcsw:
             times.append(run[3] - run[1])
         else:
