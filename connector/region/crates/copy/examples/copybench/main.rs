@@ -155,12 +155,15 @@ fn measure(
     ))
 }
 
+/// What was chosen, the table behind it (first measurement only), and the rows.
+type Run = (Choice, Vec<Measured>, Vec<Row>);
+
 /// Rows of these plans on fresh memory, printed as they come.
 fn measure_all(
     plans: &[Plan],
     options: &Options,
     repetition: usize,
-) -> Result<(Choice, Vec<Measured>, Vec<Row>), Box<dyn Error>> {
+) -> Result<Run, Box<dyn Error>> {
     let sides = Sides::new()?;
     let choice = if options.guess {
         Choice::guess()
