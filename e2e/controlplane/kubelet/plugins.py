@@ -73,6 +73,10 @@ class Plugin:
         self.channel.close()
 
 
+Identity = tuple[Path, int, int]
+"""Path, inode and birth of a socket: a file system gives the inode of a removed socket to the next one."""
+
+
 class PluginWatcher:
     """Looks at a `plugins_registry` folder until closed; `known` are the services that this kubelet's version has."""
 
@@ -80,9 +84,9 @@ class PluginWatcher:
         self.registry = registry
         self.refusals: list[str] = []
         self._known = known
-        self._plugins: dict[tuple[Path, int], Plugin] = {}
+        self._plugins: dict[Identity, Plugin] = {}
         self._retired: list[Plugin] = []
-        self._failed: dict[tuple[Path, int], float] = {}
+        self._failed: dict[Identity, float] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         registry.mkdir(parents=True, exist_ok=True)
@@ -120,7 +124,7 @@ class PluginWatcher:
             self._look()
 
     def _look(self) -> None:
-        present = dict(self._sockets())
+        present = list(self._sockets())
         with self._lock:
             for key in [key for key in self._plugins if key not in present]:
                 self._retired.append(self._plugins.pop(key))  # calls on it may still be answered
@@ -137,11 +141,12 @@ class PluginWatcher:
                 else:
                     self._plugins[key] = plugin
 
-    def _sockets(self) -> Iterator[tuple[tuple[Path, int], None]]:
+    def _sockets(self) -> Iterator[Identity]:
         for path in sorted(self.registry.glob("*.sock")):
             if not path.name.startswith("."):
                 with contextlib.suppress(FileNotFoundError):
-                    yield (path, path.stat().st_ino), None
+                    found = path.stat()
+                    yield path, found.st_ino, found.st_mtime_ns
 
     def _register(self, path: Path) -> Plugin | None:
         with grpc.insecure_channel(f"unix://{path}", options=CHANNEL) as channel:
