@@ -54,7 +54,7 @@ impl<M: Memory> Core<M> {
         u64::from(self.layout.headers()) / FRESH_PART
     }
 
-    fn clock(&self, domain: u32) -> u64 {
+    pub(crate) fn clock(&self, domain: u32) -> u64 {
         self.mem.load(self.layout.counter(domain, Counter::Clock)) & Recency::TICK_MASK
     }
 
