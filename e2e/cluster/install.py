@@ -32,7 +32,9 @@ WORKERS_ONLY = {
     }
 }
 """The control plane is not cabled."""
-HELM_FOLDERS = {f"HELM_{name}_HOME": str(RUN / "helm") for name in ("CACHE", "CONFIG", "DATA")}
+HELM_FOLDERS = dict.fromkeys(
+    ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "KUBECACHEDIR"), str(RUN / "helm")
+)
 
 PREPARE = """set -eu
 mkdir -p {appliance}/{uuid} {cables} $(dirname {boot_id})
