@@ -109,10 +109,7 @@ def test_what_is_no_region_is_refused_in_one_sentence_and_left_alone(
     result = run(verb, medium, "--json")
     assert result.exit_code == 1
     error = json.loads(result.stdout)["error"]
-    if kind == "newer":
-        assert error["kind"] in {"newer", "torn"}
-    else:
-        assert error["kind"] == kind
+    assert error["kind"] == kind
     assert str(medium) in error["message"]
     assert "\n" not in error["message"]
     plain = run(verb, medium)

@@ -97,17 +97,73 @@ def test_a_torn_superblock_is_refused(medium: Path) -> None:
     assert kind_of(lambda: Region.attach(medium)) == "torn"
 
 
-def test_a_newer_region_is_refused_and_not_replaced(medium: Path) -> None:
-    Region.format(medium, size=32 * MIB)
-    flip(medium, 31, 0x80)
-    assert kind_of(lambda: Region.attach(medium)) == "newer"
-    assert kind_of(lambda: Region.format(medium, replaces=1)) == "newer"
-
-
 def poke(medium: Path, at: int, data: bytes) -> None:
     with medium.open("r+b") as file:
         file.seek(at)
         file.write(data)
+
+
+def poke_sealed(medium: Path, at: int, data: bytes) -> None:
+    """As if another release had formatted it: with a checksum that fits."""
+    poke(medium, at, data)
+    poke(medium, 252, crc32c(medium.read_bytes()[:252]).to_bytes(4, "little"))
+
+
+@pytest.mark.parametrize(
+    ("at", "data"),
+    [
+        pytest.param(8, b"\2", id="version"),
+        pytest.param(24, b"\1", id="first incompat bit"),
+        pytest.param(31, b"\x80", id="last incompat bit"),
+    ],
+)
+def test_a_newer_region_is_refused_and_not_replaced(medium: Path, at: int, data: bytes) -> None:
+    Region.format(medium, size=32 * MIB)
+    poke_sealed(medium, at, data)
+    before = medium.read_bytes()
+    for read_only in (False, True):
+        assert kind_of(lambda read_only=read_only: Region.attach(medium, read_only=read_only)) == "newer"
+    assert kind_of(lambda: Region.format(medium, replaces=1)) == "newer"
+    assert medium.read_bytes() == before
+
+
+def test_a_region_with_features_that_only_its_writers_must_know_can_be_read_and_not_written(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB)
+    with Region.attach(medium) as region:
+        assert region.namespace(bytes(32)).put(b"key", b"x" * 64)
+    poke_sealed(medium, 39, b"\x80")
+    before = medium.read_bytes()
+    with pytest.raises(RegionError, match="unknown features 0x8000000000000000; attach it read-only") as caught:
+        Region.attach(medium)
+    assert caught.value.kind == "newer"
+    with Region.attach(medium, read_only=True) as region:
+        got = bytearray(64)
+        assert region.namespace(bytes(32)).get_into(b"key", got) == 64
+        assert got == b"x" * 64
+    assert medium.read_bytes() == before
+
+
+def test_a_region_with_features_that_nobody_must_know_is_used(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB)
+    poke_sealed(medium, 16, b"\xff" * 8)
+    with Region.attach(medium) as region:
+        assert region.namespace(bytes(32)).put(b"key", b"x" * 64)
+
+
+def test_a_region_of_the_draft_layout_is_named_and_replaced_only_by_its_epoch(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB, epoch=5)
+    poke(medium, 24, b"\1")
+    poke_sealed(medium, 8, b"\0")
+    before = medium.read_bytes()
+    with pytest.raises(RegionError, match="expected layout version 1, found version 0") as caught:
+        Region.attach(medium, read_only=True)
+    assert caught.value.kind == "older"
+    with pytest.raises(RegionError, match="holds a region of an older layout of epoch 5") as caught:
+        Region.format(medium, replaces=4)
+    assert caught.value.kind == "exists"
+    assert medium.read_bytes() == before
+    assert Region.format(medium, replaces=5).epoch == 6
+    Region.attach(medium, epoch=6).close()
 
 
 @pytest.mark.parametrize("sealed", [True, False])

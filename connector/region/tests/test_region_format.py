@@ -56,8 +56,8 @@ class Reader:
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
         assert raw[:8] == b"HYMCACHE"
-        version, state, _, incompat, _ = struct.unpack_from("<IIQQQ", raw, 8)
-        assert (version, state, incompat) == (0, 2, 1)
+        version, state, _, incompat, read_only = struct.unpack_from("<IIQQQ", raw, 8)
+        assert (version, state, incompat, read_only) == (1, 2, 0, 0)
         assert crc32c(raw[:252]) == self.u32(252)
         self.uuid, self.epoch = raw[40:56], self.u64(56)
         self.granule, self.chunk_bytes = self.u64(72), self.u64(80)

@@ -16,7 +16,7 @@ from hymcache.region import Region, RegionError, RegionInfo
 
 WAIT = {"unformatted", "formatting"}
 """Kinds of `RegionError` that end when the init host has formatted."""
-OTHERS = {"foreign", "wrong-uuid", "torn", "newer", "truncated"}
+OTHERS = {"foreign", "wrong-uuid", "torn", "newer", "older", "truncated"}
 """Kinds of `RegionError` that another owner's bytes give: to be waited for as well while the scrub is due."""
 
 log = structlog.get_logger()

@@ -109,6 +109,16 @@ fn superblock(
     }
     let (superblock, layout) = found?;
     let fail = |kind, what: String| Err(RegionError::new(kind, format!("{}: {what}", medium.name)));
+    let features = superblock.read_only_features;
+    if features != 0 && !options.read_only {
+        return fail(
+            ErrorKind::Newer,
+            format!(
+                "expected a region that this release can store into, found unknown features {features:#x}; attach it \
+                 read-only, or use the release that formatted it"
+            ),
+        );
+    }
     let identity = &superblock.identity;
     if let Some(uuid) = options.uuid.filter(|uuid| *uuid != identity.uuid) {
         let (expected, found) = (uuid_text(&uuid), uuid_text(&identity.uuid));

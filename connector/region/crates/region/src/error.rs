@@ -19,6 +19,8 @@ pub enum ErrorKind {
     Torn,
     /// Written by a newer version, or with features this one does not know.
     Newer,
+    /// Written by an older version that this one does not read.
+    Older,
     /// The medium is smaller than its superblock says.
     Truncated,
     /// Another region than the caller named.
@@ -48,6 +50,7 @@ impl ErrorKind {
             Self::Foreign => "foreign",
             Self::Torn => "torn",
             Self::Newer => "newer",
+            Self::Older => "older",
             Self::Truncated => "truncated",
             Self::WrongUuid => "wrong-uuid",
             Self::WrongEpoch => "wrong-epoch",

@@ -90,6 +90,7 @@ pub fn format(target: &Target, options: &FormatOptions) -> Result<(Superblock, L
         },
         geometry: layout.geometry.clone(),
         progress: Progress::Ready,
+        read_only_features: 0,
     };
     let zeroed = if options.clear {
         medium.bytes
@@ -111,8 +112,8 @@ fn judge_old(medium: &Medium, options: &FormatOptions, uuid: &[u8; 16]) -> Resul
     if options.clear && (bytes[..8] != MAGIC || bytes[40..56] != uuid[..]) {
         return Ok(0); // another owner's
     }
-    let old = match Superblock::decode(&medium.name, &bytes, medium.bytes) {
-        Ok((old, _)) => Some(old),
+    let name = match Superblock::decode(&medium.name, &bytes, medium.bytes) {
+        Ok((old, _)) => format!("region {}", uuid_text(&old.identity.uuid)),
         Err(error)
             if matches!(error.kind, ErrorKind::Newer | ErrorKind::Foreign)
                 || bytes[..8] != MAGIC =>
@@ -130,7 +131,9 @@ fn judge_old(medium: &Medium, options: &FormatOptions, uuid: &[u8; 16]) -> Resul
                 ),
             ));
         }
-        Err(_) => None, // a damaged superblock: its epoch still has to be named
+        // Its epoch still has to be named.
+        Err(error) if error.kind == ErrorKind::Older => "a region of an older layout".into(),
+        Err(_) => "a damaged region".into(),
     };
     let mut epoch = [0; 8];
     epoch.copy_from_slice(&bytes[56..64]);
@@ -148,10 +151,6 @@ fn judge_old(medium: &Medium, options: &FormatOptions, uuid: &[u8; 16]) -> Resul
         }
         return Ok(epoch);
     }
-    let name = old.map_or_else(
-        || "a damaged region".into(),
-        |old| format!("region {}", uuid_text(&old.identity.uuid)),
-    );
     let asked = options
         .replaces
         .map_or_else(|| "nothing".into(), |n| format!("epoch {n}"));

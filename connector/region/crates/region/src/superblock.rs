@@ -18,7 +18,8 @@
 //! | 160-251 | zero |
 //! | 252-255 | CRC32C of bytes 0-251 |
 //!
-//! All numbers are little-endian. A reader that meets an incompat bit it does not know must not look further.
+//! All numbers are little-endian. Of feature bits it does not know, a process ignores those of compat, refuses the region
+//! for one of incompat, and attaches read-only at most for one of read-only-compat.
 
 use crate::core::Identity;
 use crate::error::{ErrorKind, RegionError, Result};
@@ -29,10 +30,9 @@ pub const MAGIC: [u8; 8] = *b"HYMCACHE";
 /// Bytes that the superblock takes.
 pub const BYTES: usize = 256;
 /// Layout version this code writes.
-pub const VERSION: u32 = 0;
-/// Incompat bit of the draft layout: a later release may drop it.
-pub const INCOMPAT_DRAFT: u64 = 1;
-const INCOMPAT_KNOWN: u64 = INCOMPAT_DRAFT;
+pub const VERSION: u32 = 1;
+const INCOMPAT_KNOWN: u64 = 0;
+const READ_ONLY_COMPAT_KNOWN: u64 = 0;
 const CRC_AT: usize = BYTES - 4;
 /// Place of the word whose upper half is the state.
 pub const STATE_WORD_AT: u64 = 8;
@@ -57,6 +57,8 @@ pub struct Superblock {
     pub geometry: Geometry,
     /// How far the format has come.
     pub progress: Progress,
+    /// Features that only a release which knows them may store beside; 0 for what this one writes.
+    pub read_only_features: u64,
 }
 
 struct Fields<'a>(&'a [u8]);
@@ -86,7 +88,7 @@ impl Superblock {
         put(0, &MAGIC);
         put(8, &VERSION.to_le_bytes());
         put(12, &(self.progress as u32).to_le_bytes());
-        put(24, &INCOMPAT_DRAFT.to_le_bytes());
+        put(32, &self.read_only_features.to_le_bytes());
         put(40, &self.identity.uuid);
         put(56, &self.identity.epoch.to_le_bytes());
         put(64, &g.bytes.to_le_bytes());
@@ -139,14 +141,13 @@ impl Superblock {
                 ),
             );
         }
-        let unknown = fields.u64(24) & !INCOMPAT_KNOWN;
-        if fields.u32(8) > VERSION || unknown != 0 {
+        let (version, unknown) = (fields.u32(8), fields.u64(24) & !INCOMPAT_KNOWN);
+        if version > VERSION || version == VERSION && unknown != 0 {
             return fail(
                 ErrorKind::Newer,
                 format!(
-                    "expected layout version {VERSION}, found version {} with unknown features {unknown:#x}; use the \
-                     release that formatted it",
-                    fields.u32(8)
+                    "expected layout version {VERSION}, found version {version} with unknown features {unknown:#x}; \
+                     use the release that formatted it"
                 ),
             );
         }
@@ -159,6 +160,15 @@ impl Superblock {
             return fail(
                 ErrorKind::Torn,
                 "the superblock's checksum does not hold; it is damaged or half-written, format it again".into(),
+            );
+        }
+        if version < VERSION {
+            return fail(
+                ErrorKind::Older,
+                format!(
+                    "expected layout version {VERSION}, found version {version}, which no release can read any more; \
+                     format it again"
+                ),
             );
         }
         Self::checked(target, &fields, medium_bytes)
@@ -189,6 +199,7 @@ impl Superblock {
             identity,
             geometry,
             progress: Progress::Ready,
+            read_only_features: fields.u64(32) & !READ_ONLY_COMPAT_KNOWN,
         };
         Ok((superblock, layout))
     }

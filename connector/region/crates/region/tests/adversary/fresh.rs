@@ -99,6 +99,7 @@ pub(crate) fn superblock(epoch: u64) -> (Superblock, Layout) {
         identity,
         geometry,
         progress: Progress::Ready,
+        read_only_features: 0,
     };
     (superblock, layout)
 }
