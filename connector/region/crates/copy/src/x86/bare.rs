@@ -18,12 +18,12 @@ pub(crate) fn copies() -> Vec<Bare> {
         bare("rep-movsb", movsb as BareFn),
         bare("nt128", nt128::<0, false>),
     ];
-    if is_x86_feature_detected!("avx") {
+    if usable!("avx") {
         found.push(bare("nt256", nt256::<0, false>));
         found.push(bare("nt256-ahead2k", nt256::<2048, false>));
         found.push(bare("nt256-touch", nt256::<0, true>));
     }
-    if is_x86_feature_detected!("avx512f") {
+    if usable!("avx512f") {
         found.push(bare("st512", st512::<0, false>));
         found.push(bare("nt512", nt512::<0, false>));
         found.push(bare("nt512-ahead2k", nt512::<2048, false>));

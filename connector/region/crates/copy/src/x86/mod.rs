@@ -5,6 +5,13 @@
     reason = "a kernel's destination is aligned by contract, its source read unaligned"
 )]
 
+/// Whether this CPU and operating system offer an instruction set that the environment does not rule out.
+macro_rules! usable {
+    ($feature:tt) => {
+        is_x86_feature_detected!($feature) && $crate::cpu::may_use($feature)
+    };
+}
+
 pub(crate) mod bare;
 mod edges;
 mod fold;
@@ -15,38 +22,38 @@ mod tiled;
 
 use crate::kernel::Kernel;
 
-/// The kernels whose instructions this CPU (and operating system) offers.
+/// The kernels whose instructions are usable.
 pub(crate) fn candidates() -> Vec<Kernel> {
     let mut found = Vec::new();
-    if !is_x86_feature_detected!("sse4.2") {
+    if !usable!("sse4.2") {
         return found;
     }
     found.push(edges::kernel::<sse42::Single>(2, "sse42"));
-    if !is_x86_feature_detected!("pclmulqdq") {
+    if !usable!("pclmulqdq") {
         return found;
     }
     found.push(edges::kernel::<interleave::Interleaved>(3, "crc3"));
     found.push(edges::kernel::<fold::Fold128<0>>(4, "pclmul"));
     found.push(edges::kernel::<fold::Fold128<2048>>(5, "pclmul-ahead2k"));
-    if is_x86_feature_detected!("avx2") {
+    if usable!("avx2") {
         found.push(edges::kernel::<
             tiled::Tiled<interleave::Interleaved, tiled::Stream256>,
         >(11, "tile-crc3-nt256"));
     }
-    if is_x86_feature_detected!("avx512f") {
+    if usable!("avx512f") {
         found.push(edges::kernel::<
             tiled::Tiled<interleave::Interleaved, tiled::Stream512>,
         >(12, "tile-crc3-nt512"));
     }
-    let wide = is_x86_feature_detected!("vpclmulqdq");
-    if wide && is_x86_feature_detected!("avx2") {
+    let wide = usable!("vpclmulqdq");
+    if wide && usable!("avx2") {
         found.push(edges::kernel::<fold::Fold256<0>>(6, "vpclmul256"));
         found.push(edges::kernel::<fold::Fold256<2048>>(
             7,
             "vpclmul256-ahead2k",
         ));
     }
-    if wide && is_x86_feature_detected!("avx512f") {
+    if wide && usable!("avx512f") {
         found.push(edges::kernel::<fold::Fold512<0>>(8, "vpclmul512"));
         found.push(edges::kernel::<fold::Fold512<2048>>(
             9,
