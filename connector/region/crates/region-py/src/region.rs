@@ -11,7 +11,6 @@ use hymcache_region::attach::{AttachOptions, attach};
 use hymcache_region::core::Place;
 use hymcache_region::format::FormatOptions;
 use hymcache_region::layout::{Counter, Layout};
-use hymcache_region::memory::Memory as _;
 use hymcache_region::read::Units;
 use hymcache_region::region::Live;
 use hymcache_region::stats::Event;
@@ -189,14 +188,12 @@ impl Region {
         let domains = core.layout.geometry.domains;
         stats.set_item("hits_by_domain", core.stats.hits_by_domain(domains))?;
         let free = |domain| {
-            let counter = core.layout.counter(domain, Counter::FreeChunks);
-            let hint = if core.mem.mapping().is_mapped() {
-                core.mem.load(counter)
+            let count = if core.mem.mapping().is_mapped() {
+                core.free_chunks(domain).count()
             } else {
                 0
             };
-            hint.cast_signed()
-                .clamp(0, core.layout.geometry.domain_chunks.into())
+            count.clamp(0, core.layout.geometry.domain_chunks.into())
         };
         stats.set_item("free_chunks", (0..domains).map(free).collect::<Vec<_>>())?;
         let tallies = |counter| {

@@ -13,7 +13,7 @@ use crate::os::{clock, host, sigbus};
 use crate::region::Live;
 use crate::ring::{first_ticket, turn_of};
 use crate::superblock::{BYTES, Superblock, uuid_text};
-use crate::words::{HeaderWord, State};
+use crate::words::{FreeChunks, HeaderWord, State};
 use hymcache_copy::Choice;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -310,7 +310,7 @@ pub fn empty_domain<M: Memory>(mapped: &M, layout: &Layout, domain: u32, old: u6
     mapped.store(layout.counter(domain, Counter::Quarantined), 0);
     mapped.store(
         layout.counter(domain, Counter::FreeChunks),
-        g.domain_chunks.into(),
+        FreeChunks::new(g.domain_chunks.into()).0,
     );
     mapped.flush(at, bytes, Step::TakeoverFlush);
     mapped.store_fence(Step::TakeoverDone);

@@ -14,7 +14,7 @@ use crate::news::Cause;
 use crate::probe::{Accept, is_at, tag};
 use crate::stats::Event;
 use crate::victims::Victims;
-use crate::words::{ChunkWord, Class, HeaderWord, List, Recency, State};
+use crate::words::{ChunkWord, Class, FreeChunks, HeaderWord, List, Recency, State};
 use std::collections::VecDeque;
 
 /// This part of the domain's chunks stays retired, so that a read that looked up before still succeeds; what is retired
@@ -98,14 +98,15 @@ impl<M: Memory> Core<M> {
         let mut owner = self.owner();
         let held = ChunkWord::held(claim.header, claim.generation);
         loop {
-            let before = out.len();
-            self.take_free(own, &mut owner, held, count, out);
-            let taken = (out.len() - before) as u64;
-            self.mem.add(
-                self.layout.counter(own.domain, Counter::FreeChunks),
-                taken.wrapping_neg(),
-            );
+            // Counted before they are taken: a sweep that looks in between finds more than the count says. That costs
+            // a search, where fewer would cost an object.
+            let missing = (count - out.len() as u64).cast_signed();
+            let are_free = self.count_free(own, -missing).count() > 0;
+            self.take_free(own, &mut owner, held, count, out, are_free);
             let missing = count - out.len() as u64;
+            if missing > 0 {
+                self.count_free(own, missing.cast_signed());
+            }
             if missing == 0 || !self.make_room(own, &mut owner, missing) {
                 return missing == 0;
             }
@@ -119,6 +120,7 @@ impl<M: Memory> Core<M> {
         held: ChunkWord,
         count: u64,
         out: &mut Vec<u32>,
+        are_free: bool,
     ) {
         let take = |local: u32| {
             let at = self.layout.chunk_word(own.domain, local);
@@ -132,20 +134,42 @@ impl<M: Memory> Core<M> {
                 None => break,
             }
         }
-        let total = self.layout.geometry.domain_chunks;
-        let free = self.layout.counter(own.domain, Counter::FreeChunks);
-        if self.mem.load(free).cast_signed() <= 0 {
-            return; // a hint, below 0 when two corrected it at once; the next sweep corrects it
+        if !are_free {
+            return;
         }
+        let total = self.layout.geometry.domain_chunks;
+        let counted = self.free_chunks(own.domain);
         for _ in 0..total {
             if out.len() as u64 >= count {
-                break;
+                return;
             }
             owner.cursor = (owner.cursor + 1) % total;
             if take(owner.cursor) {
                 out.push(owner.cursor);
             }
         }
+        // None is left, whatever the count says; what is missing here was counted as taken.
+        let missing = count - out.len() as u64;
+        self.correct_free(own, counted, -missing.cast_signed());
+    }
+
+    /// About how many chunks of a domain are free.
+    pub fn free_chunks(&self, domain: u32) -> FreeChunks {
+        let at = self.layout.counter(domain, Counter::FreeChunks);
+        FreeChunks(self.mem.load(at))
+    }
+
+    /// Counts chunks that were freed, or below 0 taken. Returns the count before.
+    pub(crate) fn count_free(&self, own: &Own, count: i64) -> FreeChunks {
+        let at = self.layout.counter(own.domain, Counter::FreeChunks);
+        FreeChunks(self.mem.add(at, FreeChunks::change(count)))
+    }
+
+    /// Corrects the count if it did not change since it was `counted`; else a later look will.
+    pub(crate) fn correct_free(&self, own: &Own, counted: FreeChunks, found: i64) -> bool {
+        let at = self.layout.counter(own.domain, Counter::FreeChunks);
+        let corrected = counted.corrected(found);
+        self.mem.cas(at, counted.0, corrected.0).is_ok()
     }
 
     /// Frees chunks until about `need` more can be taken. False when nothing can be evicted.
@@ -275,10 +299,9 @@ impl<M: Memory> Core<M> {
                 slot = next;
             }
         }
-        self.mem
-            .add(self.layout.counter(own.domain, Counter::FreeChunks), count);
+        self.count_free(own, count);
         self.mem.store(at, leaving.to(State::Free).0);
-        Some(count)
+        Some(count.cast_unsigned())
     }
 
     fn slots_of_line(&self, line: &Line) -> u64 {

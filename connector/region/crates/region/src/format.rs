@@ -13,6 +13,7 @@ use crate::os::map::Mapping;
 use crate::os::{clock, host, sigbus};
 use crate::plan::plan;
 use crate::superblock::{BYTES, MAGIC, Progress, STATE_WORD_AT, Superblock, uuid_text};
+use crate::words::FreeChunks;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
@@ -217,7 +218,8 @@ fn write_over<M: Memory>(mem: &M, superblock: &Superblock, layout: &Layout, zero
     for domain in 0..layout.geometry.domains {
         domain::format_domain(mem, layout, domain);
         let free = layout.counter(domain, Counter::FreeChunks);
-        mem.store(free, layout.geometry.domain_chunks.into());
+        let count = FreeChunks::new(layout.geometry.domain_chunks.into());
+        mem.store(free, count.0);
         mem.flush(free, 8, Step::FormatCountersFlush);
     }
     store_superblock(mem, &superblock.encode(layout));

@@ -72,7 +72,7 @@ pub const DOMAIN_TICKETS_AT: u64 = 3584;
 pub enum Counter {
     /// Ticks handed out for recency.
     Clock = 0,
-    /// Chunks whose word is free, about.
+    /// Chunks whose word is free, about: see [`crate::words::FreeChunks`].
     FreeChunks = 1,
     /// Entries ever put into the quarantine set; 0 spares the lookup its probe.
     Quarantined = 2,

@@ -6,7 +6,7 @@
 
 use crate::core::{Core, Own, Place};
 use crate::evict::Owner;
-use crate::layout::{Counter, WRITES_MAX};
+use crate::layout::WRITES_MAX;
 use crate::memory::{Check, Memory};
 use crate::stats::Event;
 use crate::words::{ChunkWord, HeaderWord, Life, ProcessWord, State, write_entry, write_holds};
@@ -113,18 +113,16 @@ impl<M: Memory> Core<M> {
     pub(crate) fn give_back(&self, own: &Own, locals: &[u32], held: ChunkWord) {
         let freed = locals
             .iter()
-            .filter(|&&local| self.free_chunk(own, local, held))
-            .count();
-        self.mem.add(
-            self.layout.counter(own.domain, Counter::FreeChunks),
-            freed as u64,
-        );
+            .map(|&local| i64::from(self.free_chunk(own, local, held)))
+            .sum();
+        self.count_free(own, freed);
     }
 
     /// Looks at every chunk word and frees the orphans: chunks whose header has let go. Corrects the count of free
     /// chunks on the way. Returns how many were freed.
     pub fn sweep_orphans(&self, own: &Own) -> u64 {
         self.mend_recency(own);
+        let counted = self.free_chunks(own.domain);
         let (mut freed, mut free) = (0, 0);
         for local in 0..self.layout.geometry.domain_chunks {
             let at = self.layout.chunk_word(own.domain, local);
@@ -135,9 +133,10 @@ impl<M: Memory> Core<M> {
                 freed += 1;
             }
         }
-        let counter = self.layout.counter(own.domain, Counter::FreeChunks);
-        self.mem.store(counter, free + freed);
-        freed
+        if !self.correct_free(own, counted, free + freed) {
+            self.count_free(own, freed);
+        }
+        freed.cast_unsigned()
     }
 
     pub(crate) fn sweep_orphans_rarely(&self, own: &Own, owner: &mut Owner) -> bool {

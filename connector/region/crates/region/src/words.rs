@@ -9,6 +9,7 @@
 //! | progress | generation 32, sections done 16, sections failed 16 | writers of that header |
 //! | recency | tick 48, class 16 | any process of the host |
 //! | quarantine | generation 27, header 28, domain 8, present 1 | any process of the host |
+//! | free chunks | count 40 (signed), changes 24 | any process of the host |
 //!
 //! # Header word
 //! ```text
@@ -286,6 +287,36 @@ impl Recency {
     }
 }
 
+/// How many chunks are free, about, and how often that changed: so that a count that was taken while it changed is not
+/// stored over the changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeChunks(pub u64);
+
+impl FreeChunks {
+    const CHANGES_AT: u32 = 40;
+
+    /// This many, never changed.
+    pub const fn new(count: u64) -> Self {
+        Self(count)
+    }
+
+    /// What to add to the word for `count` more; one change.
+    pub const fn change(count: i64) -> u64 {
+        (1_u64 << Self::CHANGES_AT).wrapping_add(count.cast_unsigned())
+    }
+
+    /// The count; below 0 while chunks that were not there were about to be taken.
+    pub const fn count(self) -> i64 {
+        (self.0 << (64 - Self::CHANGES_AT)).cast_signed() >> (64 - Self::CHANGES_AT)
+    }
+
+    /// The same after one more change, with this count.
+    #[must_use]
+    pub const fn corrected(self, count: i64) -> Self {
+        Self(self.0.wrapping_add(Self::change(count - self.count())))
+    }
+}
+
 /// Entry of the quarantine set: an object that failed its checks while its header stood still.
 pub const fn quarantine_entry(domain: u32, header: u32, generation: u64) -> u64 {
     1 << 63 | (domain as u64) << 55 | (header as u64) << 27 | generation & ((1 << 27) - 1)
@@ -324,6 +355,24 @@ mod tests {
             prop_assert!(!write_holds(write_entry(header ^ 1, generation), chunk));
             prop_assert!(!write_holds(write_entry(header, generation + 1), chunk));
             prop_assert!(!write_holds(0, chunk));
+        }
+
+        #[test]
+        fn a_count_of_free_chunks_survives_every_change(
+            start in 0..u64::from(u32::MAX), changes in prop::collection::vec(-(1_i64 << 32)..1 << 32, 0..40),
+            bits: u64, found in -(1_i64 << 32)..1 << 32,
+        ) {
+            let mut word = FreeChunks::new(start);
+            let mut count = start.cast_signed();
+            for change in changes {
+                let next = FreeChunks(word.0.wrapping_add(FreeChunks::change(change)));
+                prop_assert_ne!(next, word);
+                (word, count) = (next, count + change);
+                prop_assert_eq!(word.count(), count);
+            }
+            let damaged = FreeChunks(bits);
+            prop_assert_eq!(damaged.corrected(found).count(), found);
+            prop_assert_ne!(damaged.corrected(found), damaged);
         }
 
         #[test]

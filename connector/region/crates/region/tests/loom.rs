@@ -12,7 +12,7 @@ use hymcache_region::hint::Terms;
 use hymcache_region::layout::{Counter, Geometry, Layout, Ring};
 use hymcache_region::memory::{Check, Memory, Step};
 use hymcache_region::ring::Cursor;
-use hymcache_region::words::{ChunkWord, HeaderWord, State};
+use hymcache_region::words::{ChunkWord, FreeChunks, HeaderWord, State};
 use hymcache_region::write::Shape;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
@@ -215,6 +215,11 @@ fn put(core: &Core<Coherent>, n: u32) -> bool {
     .is_ok()
 }
 
+/// What the domain's counter says: too many cost a search, too few an object that is evicted before its time.
+fn counted(mem: &Coherent, layout: &Layout) -> i64 {
+    FreeChunks(mem.load(layout.counter(0, Counter::FreeChunks))).count()
+}
+
 /// Every chunk is free or held by the one header whose table names it; every valid header has its chunk.
 fn account(mem: &Coherent, layout: &Layout) -> (u32, u32) {
     let (mut free, mut held) = (0, 0);
@@ -363,6 +368,27 @@ fn a_sweep_beside_a_put_takes_nothing_from_it() {
         mine.sweep_orphans(own(&mine));
         other.join().expect("no panic");
         assert_eq!(account(&mem, &layout), (1, 1));
+        assert!(counted(&mem, &layout) >= 1, "a free chunk is not counted");
+    });
+}
+
+#[test]
+fn a_sweep_beside_an_eviction_leaves_no_free_chunk_uncounted() {
+    explore(|| {
+        let layout = layout();
+        let mem = memory(&layout, None);
+        let other = process(&mem, &layout, 0, |core| {
+            assert!(put(&core, 0) && put(&core, 1) && put(&core, 2));
+        });
+        let mine = core(&mem, &layout, 1);
+        mine.enter(own(&mine), 1);
+        mine.sweep_orphans(own(&mine));
+        other.join().expect("no panic");
+        let (free, _) = account(&mem, &layout);
+        assert!(
+            counted(&mem, &layout) >= free.into(),
+            "a free chunk is not counted"
+        );
     });
 }
 
