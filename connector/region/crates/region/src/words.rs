@@ -17,7 +17,8 @@
 //!   claim             commit       evict          release
 //! ```
 //! `Writing` also goes to `Leaving` (abort, or a sweep after the owner's death), and so does `Valid` (a damaged object, a
-//! full set). `owner` is the process slot while `Writing` or `Leaving`, else 0: these two states are exclusive, only
+//! full set). A commit takes `Writing` to `Leaving` before it stores a word, then to `Valid`: so it goes on in no line that
+//! was given up meanwhile. `owner` is the process slot while `Writing` or `Leaving`, else 0: these two states are exclusive, only
 //! their owner stores to the rest of the line, to the tag, and to the table slots of the chunks it holds. If the owner
 //! dies, a sweep takes `Leaving` over and goes on. The generation rises with every claim and never falls, so a
 //! compare-and-swap that was decided on before the word's last claim fails.
@@ -53,7 +54,7 @@ pub enum State {
     Valid = 2,
     /// An object that lookups miss and earlier finders may still read.
     Retired = 3,
-    /// No object any more; its owner gives the chunks back.
+    /// No object; its owner gives the chunks back, or is about to publish one.
     Leaving = 4,
 }
 
@@ -212,7 +213,7 @@ impl Progress {
 
     /// True when all `sections` are stored and none failed.
     pub const fn is_complete(self, sections: u32) -> bool {
-        self.0 >> 32 == (1 << sections) - 1
+        sections < 16 && self.0 >> 32 == (1 << sections) - 1
     }
 }
 

@@ -392,6 +392,12 @@ impl<M: Memory> Core<M> {
         header.table_crc = self.flush_table(own, place.generation, &scratch.slots);
         header.stored_seconds = self.age_seconds();
         let writing = header.word;
+        // From here on the line is this process's alone: a reserver that gives up, its death and another commit all want
+        // the word as it was. Without that a commit that stood still would go on in a line that is somebody else's.
+        let leaving = HeaderWord::new(State::Leaving, own.process, place.generation);
+        self.mem
+            .cas(at, writing.0, leaving.0)
+            .map_err(|_| Refusal::Gone)?;
         header.word = writing.to(State::Valid);
         let mut line = header.encode();
         line[7] = header::with_checksum(&line, self.header_crc(at, &line));
@@ -406,10 +412,10 @@ impl<M: Memory> Core<M> {
         }
         self.mark_stored(own, place.header);
         if !self.mem.is_intact() {
-            return Err(Refusal::Lost);
+            return Err(Refusal::Lost); // nobody hears of it; whoever still sees the medium sweeps this process
         }
         self.mem
-            .cas(at, writing.0, line[0])
+            .cas(at, leaving.0, line[0])
             .map_err(|_| Refusal::Gone)?;
         self.flush(at, LINE, Step::ValidFlush);
         self.mem.store_fence(Step::ValidFence);

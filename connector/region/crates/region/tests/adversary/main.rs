@@ -8,6 +8,7 @@ mod crash;
 mod damage;
 mod epochs;
 mod fresh;
+mod late;
 mod mutants;
 mod rings;
 mod scenario;
