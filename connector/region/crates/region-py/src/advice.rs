@@ -48,9 +48,9 @@ fn pack<'py>(py: Python<'py>, cursors: &[Cursor]) -> Bound<'py, PyBytes> {
     PyBytes::new(py, &bytes)
 }
 
-fn reference(py: Python<'_>, place: Place) -> Bound<'_, PyBytes> {
+fn reference<'py>(py: Python<'py>, live: &Live, place: Place) -> Bound<'py, PyBytes> {
     let mut out = Vec::with_capacity(16);
-    refs::push(&mut out, place);
+    refs::push(&mut out, place, live.core().identity.epoch);
     PyBytes::new(py, &out)
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn hints<'py>(
             sequence,
             hint.terms.request,
             hint.object.map(|object| PyBytes::new(py, &object.bytes())),
-            place.map(|place| reference(py, place)),
+            place.map(|place| reference(py, live, place)),
             hint.terms.deadline_ms,
             hint.issued_ms,
             hint.terms.priority,
@@ -127,7 +127,7 @@ pub(crate) fn evicted<'py>(
             news.place.domain,
             sequence,
             PyBytes::new(py, &news.key.bytes()),
-            reference(py, news.place),
+            reference(py, live, news.place),
             news.namespace,
             news.bytes,
             cause,

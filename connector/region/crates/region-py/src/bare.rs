@@ -25,8 +25,8 @@ pub(crate) struct Window {
 
 impl Window {
     pub(crate) fn new(handle: Arc<Handle>, reference: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let places = refs::parse(reference)?;
         let live = handle.live()?;
+        let places = refs::parse(reference, live.core().identity.epoch)?;
         let window = match places[..] {
             [place] => live.window(place),
             _ => None,

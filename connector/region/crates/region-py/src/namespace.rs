@@ -287,7 +287,7 @@ impl Namespace {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// As `lookup`, with a reference of 16 bytes per hit: valid in every process of this host.
+    /// As `lookup`, with a reference of 16 bytes per hit: valid in every process of this host, until the next format.
     #[pyo3(signature = (keys, width=None))]
     fn find<'py>(
         &self,
@@ -295,8 +295,11 @@ impl Namespace {
         keys: &Bound<'_, PyAny>,
         width: Option<usize>,
     ) -> PyResult<(usize, Bound<'py, PyBytes>)> {
+        let epoch = self.handle.live()?.core().identity.epoch;
         let mut out = Vec::new();
-        let run = self.run(py, keys, width, |place| refs::push(&mut out, place))?;
+        let run = self.run(py, keys, width, |place| {
+            refs::push(&mut out, place, epoch);
+        })?;
         Ok((run, PyBytes::new(py, &out)))
     }
 
@@ -318,17 +321,12 @@ impl Namespace {
         let digests = Keys::new(keys, width)?.digests(&self.inner)?;
         let shape = self.shape(&live, units, unit_bytes, sections)?;
         let (mut places, mut statuses) = (Vec::new(), Vec::new());
-        let nowhere = Place {
-            domain: u32::MAX,
-            header: u32::MAX,
-            generation: 0,
-        };
         for digest in &digests {
             let (place, status) = match live.reserve(digest, shape) {
                 Ok(place) => (place, NEW),
-                Err(Refusal::Exists) => (nowhere, EXISTS),
-                Err(Refusal::Pending) => (nowhere, PENDING),
-                Err(_) => (nowhere, FULL),
+                Err(Refusal::Exists) => (refs::NOWHERE, EXISTS),
+                Err(Refusal::Pending) => (refs::NOWHERE, PENDING),
+                Err(_) => (refs::NOWHERE, FULL),
             };
             places.push(place);
             statuses.push(status);
@@ -339,14 +337,14 @@ impl Namespace {
         if statuses.last() == Some(&FULL) {
             places
                 .iter()
-                .filter(|&&place| place != nowhere)
+                .filter(|&&place| place != refs::NOWHERE)
                 .for_each(|&place| live.abort(place));
-            places = vec![nowhere; digests.len()];
+            places = vec![refs::NOWHERE; digests.len()];
             statuses = vec![FULL; digests.len()];
         }
         let mut out = Vec::with_capacity(16 * places.len());
         for &place in &places {
-            refs::push(&mut out, place);
+            refs::push(&mut out, place, live.core().identity.epoch);
         }
         Ok((PyBytes::new(py, &out), PyBytes::new(py, &statuses)))
     }

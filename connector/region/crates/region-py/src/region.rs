@@ -3,6 +3,7 @@
 use crate::advice;
 use crate::arguments::{Handle, exception, maybe_detached, target};
 use crate::bare::Window;
+use crate::buffers::Export;
 use crate::inspect;
 use crate::namespace::Namespace;
 use crate::pages::{Pages, integers};
@@ -208,9 +209,10 @@ impl Region {
     }
 
     /// Keys that belong to one fingerprint: 32 bytes that differ whenever the meaning of KV bytes does.
-    fn namespace(&self, fingerprint: &[u8]) -> PyResult<Namespace> {
+    fn namespace(&self, fingerprint: &Bound<'_, PyAny>) -> PyResult<Namespace> {
         let live = self.handle.live()?;
-        let bytes = <[u8; 32]>::try_from(fingerprint).map_err(|_| {
+        let fingerprint = Export::new("fingerprint", fingerprint)?.to_vec();
+        let bytes = <[u8; 32]>::try_from(fingerprint.as_slice()).map_err(|_| {
             PyValueError::new_err(format!(
                 "fingerprint: expected 32 bytes, found {}",
                 fingerprint.len()
@@ -362,7 +364,7 @@ impl Region {
         refs: &Bound<'_, PyAny>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let live = self.handle.live()?;
-        let places = refs::parse(refs)?;
+        let places = refs::parse(refs, live.core().identity.epoch)?;
         let statuses: Vec<u8> = places
             .iter()
             .map(|&place| live.commit(place).is_ok().into())
@@ -382,7 +384,7 @@ impl Region {
         seconds: u32,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let live = self.handle.live()?;
-        let places = refs::parse(refs)?.into_iter();
+        let places = refs::parse(refs, live.core().identity.epoch)?.into_iter();
         let kept: Vec<u8> = places
             .map(|place| live.lease(place, seconds).into())
             .collect();
@@ -392,7 +394,7 @@ impl Region {
     /// Give leases back, one per reference. Leases also end by themselves.
     fn release(&self, refs: &Bound<'_, PyAny>) -> PyResult<()> {
         let live = self.handle.live()?;
-        refs::parse(refs)?
+        refs::parse(refs, live.core().identity.epoch)?
             .into_iter()
             .for_each(|place| live.release_lease(place));
         Ok(())
@@ -416,7 +418,7 @@ impl Region {
     /// Give reservations up. Their bytes return once no live process writes to them.
     fn abort(&self, refs: &Bound<'_, PyAny>) -> PyResult<()> {
         let live = self.handle.live()?;
-        refs::parse(refs)?
+        refs::parse(refs, live.core().identity.epoch)?
             .into_iter()
             .for_each(|place| live.abort(place));
         Ok(())
@@ -447,7 +449,7 @@ impl Region {
     /// Stop this host's lookups from finding these objects until they are stored anew.
     fn quarantine(&self, refs: &Bound<'_, PyAny>) -> PyResult<()> {
         let live = self.handle.live()?;
-        refs::parse(refs)?
+        refs::parse(refs, live.core().identity.epoch)?
             .into_iter()
             .for_each(|place| live.quarantine(place));
         Ok(())
@@ -468,7 +470,7 @@ impl Region {
         work: impl Fn(&Live, Place, (u32, u32), hymcache_region::buffers::Buffers) -> bool + Sync,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let live = self.handle.live()?;
-        let places = refs::parse(refs)?;
+        let places = refs::parse(refs, live.core().identity.epoch)?;
         let (first, count) = (integers("first", first)?, integers("count", count)?);
         let blocks = pages.get().select(integers("ids", ids)?)?;
         let total: u64 = count.iter().sum();
