@@ -125,6 +125,15 @@ impl Buffers<'_> {
         self.len() == 0
     }
 
+    /// True when a read of `bytes` may go here. A list may be longer, as the caller hears how much came; pages are filled
+    /// whole or not at all: units of another size would lie across them.
+    pub fn takes(&self, bytes: u64) -> bool {
+        match self {
+            Self::List(_) => self.len() >= bytes,
+            Self::Pages(..) => self.len() == bytes,
+        }
+    }
+
     fn get(&self, index: usize) -> Option<Piece> {
         match self {
             Self::List(pieces) => pieces.get(index).copied(),

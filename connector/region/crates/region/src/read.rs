@@ -249,7 +249,7 @@ impl<M: Memory> Core<M> {
             _ => return Err(Miss::Size),
         };
         let bytes = u64::from(count) * u64::from(header.unit_bytes);
-        if count == 0 || units.section >= header.sections.into() || buffers.len() < bytes {
+        if count == 0 || units.section >= header.sections.into() || !buffers.takes(bytes) {
             return Err(Miss::Size);
         }
         let first = u64::from(units.section) * u64::from(header.units) + u64::from(units.first);
