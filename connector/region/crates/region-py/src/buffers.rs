@@ -57,6 +57,13 @@ impl Export {
         (text.to_string_lossy().into_owned(), size)
     }
 
+    /// True when the items are, or hold, references to Python objects, which are no data: overwriting one ends the
+    /// interpreter. Names of fields stand between colons.
+    fn has_references(&self) -> bool {
+        let (format, _) = self.format();
+        format.split(':').step_by(2).any(|part| part.contains('O'))
+    }
+
     /// The bytes, copied: for small tables of numbers.
     pub(crate) fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len()];
@@ -123,6 +130,12 @@ impl<'py> Held<'py> {
         let mut exports = Vec::new();
         let mut add = |object: &Bound<'py, PyAny>| {
             let export = Export::new("buffers", object)?;
+            if export.has_references() {
+                return Err(PyTypeError::new_err(format!(
+                    "buffers: expected plain data, found a {} of Python objects",
+                    object.get_type()
+                )));
+            }
             if purpose == Use::Destination && export.0.readonly != 0 {
                 return Err(PyTypeError::new_err(format!(
                     "buffers: expected writable memory, found a read-only {}",
