@@ -3,6 +3,7 @@
 //! The mapping itself is not inherited (`MADV_DONTFORK`). An open file description is, and with it its locks, so the
 //! child closes the descriptors that hold them at once.
 
+use crate::os::sigbus;
 use std::os::fd::RawFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -23,6 +24,7 @@ pub fn count() -> u64 {
 /// Runs in the child, between fork and the first of its code: async-signal-safe calls only.
 unsafe extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    sigbus::forget_all();
     for slot in &FDS {
         let fd = slot.swap(NONE, Ordering::Relaxed);
         if fd != NONE {

@@ -75,6 +75,14 @@ pub fn guard(start: usize, len: usize) -> Option<Guard> {
     })
 }
 
+/// Forgets every mapping, as a forked child has none of them: what it maps later may lie at their addresses. The entries
+/// stay taken until their guards are dropped. For the child's fork handler: only atomics are touched.
+pub(crate) fn forget_all() {
+    for entry in &ENTRIES {
+        entry.len.store(0, Ordering::Release);
+    }
+}
+
 fn install() {
     OLD.get_or_init(|| {
         let mut old = MaybeUninit::<libc::sigaction>::zeroed();
