@@ -3,7 +3,7 @@
 use crate::core::{Core, Own};
 use crate::domain::{self, OwnerLine};
 use crate::error::{ErrorKind, RegionError, Result};
-use crate::layout::{Counter, DOMAINS_MAX, LINE, Layout, Ring, SUPERBLOCK_BYTES};
+use crate::layout::{Counter, DOMAINS_MAX, LINE, Layout, PROCESS_BYTES, Ring, SUPERBLOCK_BYTES};
 use crate::mapped::Mapped;
 use crate::memory::{Memory, Step};
 use crate::os::file::{Medium, Target};
@@ -205,7 +205,7 @@ fn own_domain(
     }
     let turnstile = layout.domain(domain);
     wait_for(locks, turnstile, LINE, Hold::Alone, name)?;
-    let claimed = claim_domain(mapped, layout, options, name);
+    let claimed = claim_domain(mapped, layout, locks, options, name);
     locks.unlock(turnstile, LINE);
     claimed?;
     for process in 0..layout.geometry.processes {
@@ -229,6 +229,7 @@ fn own_domain(
 fn claim_domain(
     mapped: &Mapped,
     layout: &Layout,
+    locks: &Locks,
     options: &AttachOptions,
     name: &str,
 ) -> Result<()> {
@@ -250,6 +251,18 @@ fn claim_domain(
         if old.boot == boot {
             return Ok(());
         }
+    }
+    // Only the dead may lose what they hold: a damaged owner line is no proof of anybody's death.
+    let slots = u64::from(layout.geometry.processes) * PROCESS_BYTES;
+    if locks.is_held_elsewhere(layout.process(options.domain, 0), slots)? {
+        return Err(RegionError::new(
+            ErrorKind::Busy,
+            format!(
+                "{name}: domain {} has a damaged owner line and cannot be begun anew while live processes of this host \
+                 use it; end them and attach again",
+                options.domain
+            ),
+        ));
     }
     let turn = empty_domain(
         mapped,
@@ -291,7 +304,7 @@ pub fn empty_domain<M: Memory>(mapped: &M, layout: &Layout, domain: u32, old: u6
     let g = &layout.geometry;
     clear(
         layout.process(domain, 0),
-        u64::from(g.processes) * crate::layout::PROCESS_BYTES,
+        u64::from(g.processes) * PROCESS_BYTES,
     );
     clear(
         layout.quarantine(domain, 0),
