@@ -100,6 +100,15 @@ impl<M: Memory> Core<M> {
         word.generation() == place.generation && (word.is(State::Valid) || word.is(State::Retired))
     }
 
+    /// True when somebody keeps the object that an own header has now.
+    pub(crate) fn is_kept(&self, domain: u32, header: u32) -> bool {
+        if self.mem.load(self.layout.progress(domain, header)) & FLAG == 0 {
+            return false; // nearly always, and the header's line is not asked for
+        }
+        let word = HeaderWord(self.mem.load(self.layout.header(domain, header)));
+        self.is_leased(domain, header, word.generation())
+    }
+
     /// True when somebody keeps the object of an own header.
     pub(crate) fn is_leased(&self, domain: u32, header: u32, generation: u64) -> bool {
         let word = Lease(self.mem.load(self.layout.progress(domain, header)));

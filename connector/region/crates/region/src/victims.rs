@@ -138,6 +138,7 @@ impl<M: Memory> Core<M> {
             & Recency::TICK_MASK;
         owner.forget_retired();
         owner.victims.live = [0; 2];
+        let mut kept = [0; 2];
         for header in 0..self.layout.headers() {
             let at = self.layout.recency(own.domain, header);
             let word = Recency(self.mem.load(at));
@@ -149,6 +150,10 @@ impl<M: Memory> Core<M> {
                     let _ = self.mem.cas(at, word.0, mended.0);
                 }
                 owner.victims.live[list as usize] += 1;
+                if self.is_kept(own.domain, header) {
+                    kept[list as usize] += 1; // in the batch, many leases would leave no room for a victim
+                    continue;
+                }
                 keep_oldest(
                     &mut owner.victims.heaps[list as usize],
                     batch,
@@ -165,7 +170,7 @@ impl<M: Memory> Core<M> {
             victims.lists[i].clear();
             victims.lists[i].extend(victims.heaps[i].drain());
             victims.lists[i].sort_unstable_by(|a, b| b.cmp(a));
-            victims.is_whole[i] = victims.lists[i].len() as u64 == victims.live[i];
+            victims.is_whole[i] = victims.lists[i].len() as u64 + kept[i] == victims.live[i];
         }
         victims.taken = 0;
         self.mem.store(
