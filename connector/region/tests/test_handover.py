@@ -90,6 +90,28 @@ def test_a_mute_server_times_out(tmp_path: Path) -> None:
         assert caught.value.code == "unreachable"
 
 
+def test_a_server_that_sends_byte_by_byte_times_out(tmp_path: Path) -> None:
+    def drip() -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = slow.accept()
+            with connection:
+                for _ in range(100):
+                    connection.sendall(b" ")
+                    time.sleep(0.05)
+
+    with socket.socket(socket.AF_UNIX) as slow:
+        slow.bind(str(tmp_path / "d.sock"))
+        slow.listen()
+        thread = threading.Thread(target=drip)
+        thread.start()
+        start = time.monotonic()
+        with pytest.raises(HandoverError) as caught:
+            request(tmp_path / "d.sock", {"op": "hello"}, timeout=0.3)
+        assert caught.value.code == "unreachable"
+        assert time.monotonic() - start < 3
+        thread.join()
+
+
 def test_a_failing_handler_refuses_without_details_and_the_server_lives(tmp_path: Path, memfd: int) -> None:
     with serving(tmp_path / "s.sock", memfd):
         with pytest.raises(HandoverError) as caught:
@@ -113,7 +135,9 @@ def test_several_requests_share_a_connection(tmp_path: Path, memfd: int) -> None
         assert [r["ok"] for r in replies] == [True, True]
 
 
-@pytest.mark.parametrize("line", [b"not json\n", b"[]\n", b'{"region":"x"}\n', b'{"op":7}\n', b"\xff\xfe\n"])
+@pytest.mark.parametrize(
+    "line", [b"not json\n", b"[]\n", b'{"region":"x"}\n', b'{"op":7}\n', b"\xff\xfe\n", b"[" * 4000 + b"\n"]
+)
 def test_a_malformed_request_is_refused_and_the_connection_lives(tmp_path: Path, memfd: int, line: bytes) -> None:
     with serving(tmp_path / "s.sock", memfd):
         bad, good = raw_exchange(tmp_path / "s.sock", line + b'{"op":"hello"}\n', 2)
@@ -136,7 +160,7 @@ def test_a_request_over_the_limit_is_a_value_error_before_sending(tmp_path: Path
         request(tmp_path / "s.sock", {"op": "x" * 5000})
 
 
-@pytest.mark.parametrize("reply", [b"", b"nonsense\n", b"[1]\n", b'{"fine":1}\n'])
+@pytest.mark.parametrize("reply", [b"", b"nonsense\n", b"[1]\n", b'{"fine":1}\n', b"[" * 100_000 + b"\n"])
 def test_a_malformed_reply_is_a_protocol_error_and_leaks_nothing(tmp_path: Path, memfd: int, reply: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as liar:
         liar.bind(str(tmp_path / "l.sock"))

@@ -22,6 +22,7 @@ import os
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -81,12 +82,13 @@ def _exchange(path: str | os.PathLike[str], obj: Mapping[str, Any], timeout: flo
     if len(line) > REQUEST_BYTES_MAX:
         raise ValueError(f"request: at most {REQUEST_BYTES_MAX} bytes as one JSON line, found {len(line)}")
     descriptors: list[int] = []
+    deadline = time.monotonic() + timeout
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock, _short_address(Path(path)) as address:
             sock.settimeout(timeout)
             sock.connect(address)
             sock.sendall(line)
-            raw = _receive_line(sock, descriptors)
+            raw = _receive_line(sock, descriptors, deadline)
         return _parse_reply(path, raw), descriptors
     except OSError as error:
         _close_all(descriptors)
@@ -96,10 +98,17 @@ def _exchange(path: str | os.PathLike[str], obj: Mapping[str, Any], timeout: flo
         raise
 
 
-def _receive_line(sock: socket.socket, descriptors: list[int]) -> bytes:
-    """Read up to a newline; whatever descriptors arrive on the way are appended to `descriptors`, close-on-exec."""
+def _receive_line(sock: socket.socket, descriptors: list[int], deadline: float) -> bytes:
+    """Read up to a newline; whatever descriptors arrive on the way are appended to `descriptors`, close-on-exec.
+
+    The whole line has until `deadline`, a server that sends byte by byte does not get more.
+    """
     raw = bytearray()
     while not raw.endswith(b"\n") and len(raw) <= REPLY_BYTES_MAX:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        sock.settimeout(left)
         data, ancillary, _, _ = sock.recvmsg(65536, socket.CMSG_SPACE(16), socket.MSG_CMSG_CLOEXEC)
         for level, kind, body in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -115,7 +124,7 @@ def _receive_line(sock: socket.socket, descriptors: list[int]) -> bytes:
 def _parse_reply(path: str | os.PathLike[str], raw: bytes) -> Reply:
     try:
         reply = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise HandoverError("protocol", f"{path}: expected one JSON line, found {raw[:80]!r}") from error
     if not isinstance(reply, dict) or not isinstance(reply.get("ok"), bool):
         raise HandoverError("protocol", f'{path}: expected an object with "ok", found {raw[:80]!r}')
@@ -227,7 +236,7 @@ class Server:
     def _ask(self, line: bytes) -> tuple[Reply, int | None]:
         try:
             obj = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter for brackets in brackets
             return _refusal("a request is one JSON object per line")
         if not isinstance(obj, dict) or not isinstance(obj.get("op"), str):
             return _refusal('a request is a JSON object with a string "op"')
