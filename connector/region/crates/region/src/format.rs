@@ -48,9 +48,9 @@ pub struct FormatOptions {
 /// # Errors
 /// Bad numbers, a medium that holds something else, processes that are attached, another format that is running.
 pub fn format(target: &Target, options: &FormatOptions) -> Result<(Superblock, Layout)> {
-    let planned = |bytes| plan(bytes, options.chunk_bytes, options.domains, options.objects);
     if let Some(size) = options.size {
-        planned(size)?; // before a file is created for it
+        // Before a file is created for it.
+        plan(size, options.chunk_bytes, options.domains, options.objects)?;
     }
     if !options.hardware && options.domains > 1 && !hymcache_copy::line::reaches_memory() {
         return Err(RegionError::invalid(
@@ -59,11 +59,24 @@ pub fn format(target: &Target, options: &FormatOptions) -> Result<(Superblock, L
     }
     let mut medium = Medium::open_or_create(target, options.size)?;
     let locks = Locks::open(&medium, options.lock_file.as_deref())?;
+    let formatted = format_locked(&mut medium, &locks, options);
+    if let (true, Err(error), Target::Path(path)) = (medium.is_new, &formatted, target)
+        && error.kind != ErrorKind::Busy
+    {
+        let _ = std::fs::remove_file(path); // ours alone: nobody else held its lock
+    }
+    formatted
+}
+
+/// Formats a medium that nobody else formats or uses.
+fn format_locked(
+    medium: &mut Medium,
+    locks: &Locks,
+    options: &FormatOptions,
+) -> Result<(Superblock, Layout)> {
+    let name = medium.name.clone();
     let busy = |who: &str| {
-        let message = format!(
-            "{}: {who}; detach them, or wait, and format again",
-            medium.name
-        );
+        let message = format!("{name}: {who}; detach them, or wait, and format again");
         Err(RegionError::new(ErrorKind::Busy, message))
     };
     if !locks.try_lock(0, BYTES as u64, Hold::Alone)? {
@@ -73,14 +86,15 @@ pub fn format(target: &Target, options: &FormatOptions) -> Result<(Superblock, L
         return busy("processes of this host are attached to it");
     }
     let uuid = options.uuid.map_or_else(host::random_uuid, Ok)?;
-    let replaced = judge_old(&medium, options, &uuid)?;
+    let replaced = judge_old(medium, options, &uuid)?;
     let epoch = options.epoch.unwrap_or(replaced.wrapping_add(1));
     if epoch == 0 || epoch < replaced {
         return Err(RegionError::invalid(format!(
             "epoch: expected more than {replaced}, which it replaces, found {epoch}"
         )));
     }
-    let layout = planned(options.size.unwrap_or(medium.bytes))?;
+    let bytes = options.size.unwrap_or(medium.bytes);
+    let layout = plan(bytes, options.chunk_bytes, options.domains, options.objects)?;
     medium.allocate(layout.geometry.bytes)?;
     let superblock = Superblock {
         identity: Identity {
@@ -98,7 +112,7 @@ pub fn format(target: &Target, options: &FormatOptions) -> Result<(Superblock, L
     } else {
         layout.pool_at
     };
-    write(&medium, &superblock, &layout, zeroed)?;
+    write(medium, &superblock, &layout, zeroed)?;
     Ok((superblock, layout))
 }
 

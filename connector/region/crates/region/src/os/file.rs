@@ -46,6 +46,8 @@ pub struct Medium {
     pub is_device: bool,
     /// How messages call it.
     pub name: String,
+    /// True for a file that was made for this.
+    pub is_new: bool,
 }
 
 impl Medium {
@@ -59,7 +61,7 @@ impl Medium {
             .write(write)
             .custom_flags(libc::O_CLOEXEC)
             .open(target.path())
-            .map_err(|error| RegionError::io(format!("{}: cannot open", target.name()), &error))?;
+            .map_err(|error| cannot_open(target, write, &error))?;
         Self::of(file, target.name())
     }
 
@@ -83,6 +85,10 @@ impl Medium {
             .open(path)
             .map_err(|error| RegionError::io(format!("{}: cannot create", target.name()), &error))
             .and_then(|file| Self::of(file, target.name()))
+            .map(|medium| Self {
+                is_new: true,
+                ..medium
+            })
     }
 
     fn of(file: File, name: String) -> Result<Self> {
@@ -108,6 +114,7 @@ impl Medium {
             bytes,
             is_device,
             name,
+            is_new: false,
         })
     }
 
@@ -148,6 +155,18 @@ impl Medium {
                 .metadata()
                 .is_ok_and(|found| found.st_blocks() * 512 >= self.bytes)
     }
+}
+
+fn cannot_open(target: &Target, write: bool, error: &std::io::Error) -> RegionError {
+    let advice = match error.raw_os_error() {
+        Some(libc::ENOENT) => "check the path, or format it with a size to create it",
+        Some(libc::EACCES | libc::EPERM | libc::EROFS) if write => {
+            "attach read-only, or get write permission"
+        }
+        _ => "check the path and its permissions",
+    };
+    let message = format!("{}: cannot open ({error}); {advice}", target.name());
+    RegionError::new(ErrorKind::Io, message)
 }
 
 /// Bytes of a device-dax instance: the kernel tells in sysfs, the node itself has no size.
