@@ -3,7 +3,7 @@
 use hymcache_region::error::{self, ErrorKind};
 use hymcache_region::os::file::Target;
 use hymcache_region::region::Live;
-use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
 use std::path::PathBuf;
@@ -28,10 +28,60 @@ pub(crate) fn exception(py: Python<'_>, error: &error::RegionError) -> PyErr {
     }
 }
 
+/// An integer argument. One that does not fit is a `ValueError`, as every other value that cannot be; Python's own
+/// conversion raises `OverflowError`. The note that the interpreter shows with it names the argument.
+#[derive(Clone, Copy)]
+pub(crate) struct Int<T>(pub(crate) T);
+
+impl<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr> + Highest> FromPyObject<'a, 'py> for Int<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        object.extract().map(Self).map_err(|error: PyErr| {
+            if error.is_instance_of::<PyOverflowError>(object.py()) {
+                PyValueError::new_err(format!(
+                    "expected an integer from 0 to {}, found {}",
+                    T::HIGHEST,
+                    object.to_owned()
+                ))
+            } else {
+                error
+            }
+        })
+    }
+}
+
+/// The plain integer behind an argument that may be left out.
+pub(crate) fn plain<T>(number: Option<Int<T>>) -> Option<T> {
+    number.map(|Int(number)| number)
+}
+
+/// The highest number of an unsigned type.
+pub(crate) trait Highest {
+    const HIGHEST: u64;
+}
+
+impl Highest for u8 {
+    const HIGHEST: u64 = Self::MAX as u64;
+}
+impl Highest for u32 {
+    const HIGHEST: u64 = Self::MAX as u64;
+}
+impl Highest for u64 {
+    const HIGHEST: u64 = Self::MAX;
+}
+impl Highest for usize {
+    const HIGHEST: u64 = Self::MAX as u64;
+}
+
 /// A path or a descriptor.
 pub(crate) fn target(object: &Bound<'_, PyAny>) -> PyResult<Target> {
     if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
-        return Ok(Target::Fd(object.extract()?));
+        return object.extract().map(Target::Fd).map_err(|_| {
+            PyValueError::new_err(format!(
+                "target: no file descriptor has the number {object}"
+            ))
+        });
     }
     object.extract::<PathBuf>().map(Target::Path).map_err(|_| {
         PyTypeError::new_err(format!(

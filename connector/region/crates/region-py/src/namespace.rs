@@ -1,7 +1,7 @@
 //! `Namespace`: what an engine asks the region for.
 
 use crate::advice;
-use crate::arguments::{Handle, maybe_detached};
+use crate::arguments::{Handle, Int, maybe_detached, plain};
 use crate::buffers::{Held, Use};
 use crate::keys::{Keys, digest};
 use crate::refs;
@@ -83,11 +83,11 @@ impl Namespace {
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
-        width: Option<usize>,
+        width: Option<Int<usize>>,
         mut visit: impl FnMut(Place) + Send,
     ) -> PyResult<usize> {
         let live = self.handle.live()?;
-        let keys = Keys::new(keys, width)?;
+        let keys = Keys::new(keys, plain(width))?;
         let count = keys.len();
         if let Keys::Packed(packed, width) = &keys
             && count >= RELEASE_KEYS
@@ -128,7 +128,7 @@ impl Namespace {
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
-        width: Option<usize>,
+        width: Option<Int<usize>>,
     ) -> PyResult<usize> {
         self.run(py, keys, width, |_| ())
     }
@@ -139,10 +139,10 @@ impl Namespace {
         &self,
         py: Python<'py>,
         keys: &Bound<'_, PyAny>,
-        width: Option<usize>,
+        width: Option<Int<usize>>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let live = self.handle.live()?;
-        let digests = Keys::new(keys, width)?.digests(&self.inner)?;
+        let digests = Keys::new(keys, plain(width))?.digests(&self.inner)?;
         let mut found = Vec::with_capacity(digests.len());
         live.contains(&digests, |hit| found.push(u8::from(hit)));
         Ok(PyBytes::new(py, &found))
@@ -158,13 +158,13 @@ impl Namespace {
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         buffers: &Bound<'_, PyAny>,
-        units: Option<u64>,
+        units: Option<Int<u64>>,
     ) -> PyResult<bool> {
         let live = self.handle.live()?;
         let digest = digest(&self.inner, key)?;
         let held = Held::new(buffers, Use::Source)?;
         let buffers = held.buffers();
-        let units = match (units, held.units()) {
+        let units = match (plain(units), held.units()) {
             (Some(n), Some(blocks)) if n != blocks as u64 => {
                 return Err(PyValueError::new_err(format!(
                     "units: expected {blocks}, one per block, found {n}"
@@ -186,20 +186,20 @@ impl Namespace {
     /// Copy units `first .. first + count` (default: to the end, or one per block) into `buffers`, verified.
     ///
     /// Returns the bytes copied; 0 = a miss, the reason is in `stats()` and the buffers are undefined.
-    #[pyo3(signature = (key, buffers, *, first=0, count=None))]
+    #[pyo3(signature = (key, buffers, *, first=Int(0), count=None))]
     fn get_into(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         buffers: &Bound<'_, PyAny>,
-        first: u32,
-        count: Option<u32>,
+        first: Int<u32>,
+        count: Option<Int<u32>>,
     ) -> PyResult<u64> {
         let live = self.handle.live()?;
         let digest = digest(&self.inner, key)?;
         let held = Held::new(buffers, Use::Destination)?;
         let buffers = held.buffers();
-        let count = match (count, held.units()) {
+        let count = match (plain(count), held.units()) {
             (Some(n), Some(blocks)) if n as usize != blocks => {
                 return Err(PyValueError::new_err(format!(
                     "count: expected {blocks}, one per block, found {n}"
@@ -210,7 +210,7 @@ impl Namespace {
         };
         let units = Units {
             section: 0,
-            first,
+            first: first.0,
             count,
         };
         let bytes = maybe_detached(py, buffers.len(), || live.get(&digest, units, buffers));
@@ -228,9 +228,9 @@ impl Namespace {
 
     /// Retire objects of the own domain: lookups miss from now on. Returns how many.
     #[pyo3(signature = (keys, width=None))]
-    fn evict(&self, keys: &Bound<'_, PyAny>, width: Option<usize>) -> PyResult<usize> {
+    fn evict(&self, keys: &Bound<'_, PyAny>, width: Option<Int<usize>>) -> PyResult<usize> {
         let live = self.handle.live()?;
-        let digests = Keys::new(keys, width)?.digests(&self.inner)?;
+        let digests = Keys::new(keys, plain(width))?.digests(&self.inner)?;
         Ok(live.evict(&digests))
     }
 
@@ -240,29 +240,30 @@ impl Namespace {
     /// in milliseconds since 1970. Higher `priority` (0 to 255) goes first; `units` = how many of each are wanted, from
     /// the first on (0 = all). Advice: returns how many hints are on their way, fewer when a ring came round meanwhile,
     /// 0 from a read-only process.
-    #[pyo3(signature = (keys, *, request_id, deadline_ms, priority=0, units=0, width=None))]
+    #[pyo3(signature = (keys, *, request_id, deadline_ms, priority=Int(0), units=Int(0), width=None))]
     fn prefetch(
         &self,
         keys: &Bound<'_, PyAny>,
         request_id: &Bound<'_, PyAny>,
-        deadline_ms: u64,
-        priority: u8,
-        units: u32,
-        width: Option<usize>,
+        deadline_ms: Int<u64>,
+        priority: Int<u8>,
+        units: Int<u32>,
+        width: Option<Int<usize>>,
     ) -> PyResult<usize> {
         let live = self.handle.live()?;
         let request = advice::request(request_id)?;
+        let Int(deadline_ms) = deadline_ms;
         if deadline_ms >= 1 << 48 {
             return Err(PyValueError::new_err(format!(
                 "deadline_ms: expected milliseconds since 1970, found {deadline_ms}"
             )));
         }
-        let digests = Keys::new(keys, width)?.digests(&self.inner)?;
+        let digests = Keys::new(keys, plain(width))?.digests(&self.inner)?;
         let terms = Terms {
             request,
             deadline_ms,
-            priority,
-            units,
+            priority: priority.0,
+            units: units.0,
         };
         Ok(live.prefetch(&digests, terms))
     }
@@ -280,9 +281,9 @@ impl Namespace {
         &self,
         py: Python<'py>,
         keys: &Bound<'_, PyAny>,
-        width: Option<usize>,
+        width: Option<Int<usize>>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let digests = Keys::new(keys, width)?.digests(&self.inner)?;
+        let digests = Keys::new(keys, plain(width))?.digests(&self.inner)?;
         let bytes: Vec<u8> = digests.iter().flat_map(Digest::bytes).collect();
         Ok(PyBytes::new(py, &bytes))
     }
@@ -293,7 +294,7 @@ impl Namespace {
         &self,
         py: Python<'py>,
         keys: &Bound<'_, PyAny>,
-        width: Option<usize>,
+        width: Option<Int<usize>>,
     ) -> PyResult<(usize, Bound<'py, PyBytes>)> {
         let epoch = self.handle.live()?.core().identity.epoch;
         let mut out = Vec::new();
@@ -307,19 +308,19 @@ impl Namespace {
     ///
     /// All or nothing: when one is FULL, none is reserved. Only NEW references mean anything: write, then commit or
     /// abort them.
-    #[pyo3(signature = (keys, units, *, unit_bytes, sections=1, width=None))]
+    #[pyo3(signature = (keys, units, *, unit_bytes, sections=Int(1), width=None))]
     fn reserve<'py>(
         &self,
         py: Python<'py>,
         keys: &Bound<'_, PyAny>,
-        units: u64,
-        unit_bytes: u64,
-        sections: u32,
-        width: Option<usize>,
+        units: Int<u64>,
+        unit_bytes: Int<u64>,
+        sections: Int<u32>,
+        width: Option<Int<usize>>,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
         let live = self.handle.live()?;
-        let digests = Keys::new(keys, width)?.digests(&self.inner)?;
-        let shape = self.shape(&live, units, unit_bytes, sections)?;
+        let digests = Keys::new(keys, plain(width))?.digests(&self.inner)?;
+        let shape = self.shape(&live, units.0, unit_bytes.0, sections.0)?;
         let (mut places, mut statuses) = (Vec::new(), Vec::new());
         for digest in &digests {
             let (place, status) = match live.reserve(digest, shape) {

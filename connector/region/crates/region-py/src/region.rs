@@ -1,7 +1,7 @@
 //! `Region`: attach, report, and the calls that work on references.
 
 use crate::advice;
-use crate::arguments::{Handle, exception, maybe_detached, target};
+use crate::arguments::{Handle, Int, exception, maybe_detached, plain, target};
 use crate::bare::Window;
 use crate::buffers::Export;
 use crate::inspect;
@@ -71,33 +71,33 @@ fn describe<'py>(
 
 /// Formats a region: see the stub.
 #[pyfunction]
-#[pyo3(signature = (target, *, size=None, chunk_bytes=2 << 20, domains=1, coherence="software", uuid=None, objects=None,
+#[pyo3(signature = (target, *, size=None, chunk_bytes=Int(2 << 20), domains=Int(1), coherence="software", uuid=None, objects=None,
                     replaces=None, epoch=None, lock_file=None, clear=false))]
 #[expect(clippy::too_many_arguments, reason = "the keywords of the Python call")]
 pub(crate) fn format<'py>(
     py: Python<'py>,
     target: &Bound<'_, PyAny>,
-    size: Option<u64>,
-    chunk_bytes: u64,
-    domains: u32,
+    size: Option<Int<u64>>,
+    chunk_bytes: Int<u64>,
+    domains: Int<u32>,
     coherence: &str,
     uuid: Option<&str>,
-    objects: Option<u64>,
-    replaces: Option<u64>,
-    epoch: Option<u64>,
+    objects: Option<Int<u64>>,
+    replaces: Option<Int<u64>>,
+    epoch: Option<Int<u64>>,
     lock_file: Option<PathBuf>,
     clear: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let target = crate::arguments::target(target)?;
     let options = FormatOptions {
-        size,
-        chunk_bytes,
-        domains,
+        size: plain(size),
+        chunk_bytes: chunk_bytes.0,
+        domains: domains.0,
         hardware: hardware(coherence)?,
         uuid: uuid_argument(py, uuid)?,
-        objects,
-        replaces,
-        epoch,
+        objects: plain(objects),
+        replaces: plain(replaces),
+        epoch: plain(epoch),
         lock_file,
         clear,
     };
@@ -115,26 +115,26 @@ pub(crate) struct Region {
 #[pymethods]
 impl Region {
     #[new]
-    #[pyo3(signature = (target, *, domain=0, read_only=false, uuid=None, epoch=None, host=None, lock_file=None,
+    #[pyo3(signature = (target, *, domain=Int(0), read_only=false, uuid=None, epoch=None, host=None, lock_file=None,
                         populate=true))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of the Python call")]
     fn new(
         py: Python<'_>,
         target: &Bound<'_, PyAny>,
-        domain: u32,
+        domain: Int<u32>,
         read_only: bool,
         uuid: Option<&str>,
-        epoch: Option<u64>,
+        epoch: Option<Int<u64>>,
         host: Option<String>,
         lock_file: Option<PathBuf>,
         populate: bool,
     ) -> PyResult<Self> {
         let target = self::target(target)?;
         let options = AttachOptions {
-            domain,
+            domain: domain.0,
             read_only,
             uuid: uuid_argument(py, uuid)?,
-            epoch,
+            epoch: plain(epoch),
             host,
             lock_file,
             populate,
@@ -241,15 +241,15 @@ impl Region {
     ///
     /// A row is (header, generation, state, damage or None, namespace number, units, bytes, chunks, seconds from format to
     /// commit); damage is the counter that a read would add to. Stores nothing.
-    #[pyo3(signature = (domain, first=0, count=65536))]
+    #[pyo3(signature = (domain, first=Int(0), count=Int(65536)))]
     fn objects(
         &self,
         py: Python<'_>,
-        domain: u32,
-        first: u32,
-        count: u32,
+        domain: Int<u32>,
+        first: Int<u32>,
+        count: Int<u32>,
     ) -> PyResult<(u32, Vec<inspect::Row>)> {
-        inspect::objects(py, &self.handle, domain, first, count)
+        inspect::objects(py, &self.handle, domain.0, first.0, count.0)
     }
 
     /// Read and verify the object of a header: `(bytes, None)`, or `(0, reason)`.
@@ -258,21 +258,21 @@ impl Region {
     fn verify(
         &self,
         py: Python<'_>,
-        domain: u32,
-        header: u32,
-        generation: u64,
+        domain: Int<u32>,
+        header: Int<u32>,
+        generation: Int<u64>,
     ) -> PyResult<(u64, Option<&'static str>)> {
-        inspect::verify(py, &self.handle, domain, header, generation)
+        inspect::verify(py, &self.handle, domain.0, header.0, generation.0)
     }
 
     /// Chunks of a domain by what they are held for: free, writing, valid, retired, leaving, orphaned.
-    fn chunk_use<'py>(&self, py: Python<'py>, domain: u32) -> PyResult<Bound<'py, PyDict>> {
-        inspect::chunk_use(py, &self.handle, domain)
+    fn chunk_use<'py>(&self, py: Python<'py>, domain: Int<u32>) -> PyResult<Bound<'py, PyDict>> {
+        inspect::chunk_use(py, &self.handle, domain.0)
     }
 
     /// Puts ever begun in a domain (`claims`) and uses of its objects by its own host (`uses`): numbers that rise.
-    fn activity<'py>(&self, py: Python<'py>, domain: u32) -> PyResult<Bound<'py, PyDict>> {
-        inspect::activity(py, &self.handle, domain)
+    fn activity<'py>(&self, py: Python<'py>, domain: Int<u32>) -> PyResult<Bound<'py, PyDict>> {
+        inspect::activity(py, &self.handle, domain.0)
     }
 
     /// Access to the raw bytes of a reservation of one unit, for benchmarks.
@@ -284,12 +284,12 @@ impl Region {
     fn namespaces<'py>(
         &self,
         py: Python<'py>,
-        domain: u32,
+        domain: Int<u32>,
     ) -> PyResult<Vec<(u16, Bound<'py, PyBytes>)>> {
-        inspect::namespaces(py, &self.handle, domain)
+        inspect::namespaces(py, &self.handle, domain.0)
     }
 
-    #[pyo3(signature = (refs, pages, ids, first, count, *, section=0))]
+    #[pyo3(signature = (refs, pages, ids, first, count, *, section=Int(0)))]
     #[expect(
         clippy::too_many_arguments,
         reason = "the arguments of the Python call"
@@ -305,7 +305,7 @@ impl Region {
         ids: &Bound<'_, PyAny>,
         first: &Bound<'_, PyAny>,
         count: &Bound<'_, PyAny>,
-        section: u32,
+        section: Int<u32>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         self.each(
             py,
@@ -315,12 +315,12 @@ impl Region {
             (first, count),
             |live, place, (first, count), buffers| {
                 // A write stores whole sections; the count is compared with the reservation by its bytes.
-                first == 0 && count > 0 && live.write(place, section, buffers).is_ok()
+                first == 0 && count > 0 && live.write(place, section.0, buffers).is_ok()
             },
         )
     }
 
-    #[pyo3(signature = (refs, pages, ids, first, count, *, section=0))]
+    #[pyo3(signature = (refs, pages, ids, first, count, *, section=Int(0)))]
     #[expect(
         clippy::too_many_arguments,
         reason = "the arguments of the Python call"
@@ -336,7 +336,7 @@ impl Region {
         ids: &Bound<'_, PyAny>,
         first: &Bound<'_, PyAny>,
         count: &Bound<'_, PyAny>,
-        section: u32,
+        section: Int<u32>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         self.each(
             py,
@@ -346,7 +346,7 @@ impl Region {
             (first, count),
             |live, place, (first, count), buffers| {
                 let units = Units {
-                    section,
+                    section: section.0,
                     first,
                     count: Some(count),
                 };
@@ -376,17 +376,17 @@ impl Region {
     ///
     /// One byte per reference: 1 = kept; 0 = gone, or another domain's: its owner is told of the use instead. Reads of an
     /// object that is evicted all the same are misses, as ever.
-    #[pyo3(signature = (refs, *, seconds=10))]
+    #[pyo3(signature = (refs, *, seconds=Int(10)))]
     fn lease<'py>(
         &self,
         py: Python<'py>,
         refs: &Bound<'_, PyAny>,
-        seconds: u32,
+        seconds: Int<u32>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let live = self.handle.live()?;
         let places = refs::parse(refs, live.core().identity.epoch)?.into_iter();
         let kept: Vec<u8> = places
-            .map(|place| live.lease(place, seconds).into())
+            .map(|place| live.lease(place, seconds.0).into())
             .collect();
         Ok(PyBytes::new(py, &kept))
     }
@@ -403,7 +403,8 @@ impl Region {
     /// Live processes of this host that hold a slot of `domain`, or None for a domain of another host.
     ///
     /// Told by their locks, so the dead do not count, and read-only processes do not either.
-    fn users(&self, domain: u32) -> PyResult<Option<usize>> {
+    fn users(&self, domain: Int<u32>) -> PyResult<Option<usize>> {
+        let Int(domain) = domain;
         let live = self.handle.live()?;
         let domains = live.core().layout.geometry.domains;
         if domain >= domains {
@@ -430,9 +431,9 @@ impl Region {
         &self,
         py: Python<'py>,
         cursor: Option<&[u8]>,
-        limit: usize,
+        limit: Int<usize>,
     ) -> PyResult<advice::Rows<'py>> {
-        advice::hints(py, &*self.handle.live()?, cursor, limit)
+        advice::hints(py, &*self.handle.live()?, cursor, limit.0)
     }
 
     /// Rows behind `Region.evicted`: see the facade.
@@ -441,9 +442,9 @@ impl Region {
         &self,
         py: Python<'py>,
         cursor: Option<&[u8]>,
-        limit: usize,
+        limit: Int<usize>,
     ) -> PyResult<advice::Rows<'py>> {
-        advice::evicted(py, &*self.handle.live()?, cursor, limit)
+        advice::evicted(py, &*self.handle.live()?, cursor, limit.0)
     }
 
     /// Stop this host's lookups from finding these objects until they are stored anew.
