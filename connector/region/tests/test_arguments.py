@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import array
+import ctypes
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hymcache.region import Namespace, Region, RegionError
 
@@ -31,6 +35,17 @@ class Strided:
         (lambda ns: ns.put(b"k", Strided.view), ValueError, "buffers: expected contiguous"),
         (lambda ns: ns.get_into(b"k", bytes(3)), TypeError, "buffers: expected writable"),
         (lambda ns: ns.get_into(b"k", Strided.view), ValueError, "buffers: expected contiguous"),
+        (lambda ns: ns.put(b"k", b"abc", units=-1), ValueError, "expected an integer from 0 to"),
+        (lambda ns: ns.put(b"k", b"abc", units=1 << 64), ValueError, "expected an integer from 0 to"),
+        (lambda ns: ns.get_into(b"k", bytearray(3), first=-1), ValueError, "expected an integer from 0 to 4294967295"),
+        (lambda ns: ns.get_into(b"k", bytearray(3), count=1 << 32), ValueError, "found 4294967296"),
+        (lambda ns: ns.lookup(b"abc", width=-1), ValueError, "expected an integer from 0 to"),
+        (lambda ns: ns.prefetch([b"k"], request_id=1, deadline_ms=1, priority=256), ValueError, "from 0 to 255"),
+        (lambda ns: ns.reserve([b"k"], -1, unit_bytes=10), ValueError, "expected an integer from 0 to"),
+        (lambda ns: ns.put(b"k", np.array([None])), TypeError, "buffers: expected plain data"),
+        (lambda ns: ns.get_into(b"k", np.array([None])), TypeError, "buffers: expected plain data"),
+        (lambda ns: ns.get_into(b"k", [np.zeros(2, "i4,O")]), TypeError, "buffers: expected plain data"),
+        (lambda ns: ns.get_into(b"k", (ctypes.py_object * 2)()), TypeError, "buffers: expected plain data"),
         (lambda ns: ns.lookup(b"abc"), TypeError, "keys: expected a sequence of bytes"),
         (lambda ns: ns.lookup(b"abc", width=2), ValueError, "keys: expected a multiple of width=2"),
         (lambda ns: ns.lookup(b"abc", width=0), ValueError, "width:"),
@@ -71,6 +86,32 @@ def test_wrong_block_ids_are_refused(region: Region, ids: Any) -> None:
     address = memoryview(memory)
     with pytest.raises((TypeError, ValueError), match="ids"):
         region.pages([(id(address), 1024, 1024, 4)]).blocks(ids)
+
+
+@pytest.mark.parametrize(
+    "name", ["size", "chunk_bytes", "domains", "objects", "replaces", "epoch", "attach domain", "attach epoch"]
+)
+@pytest.mark.parametrize("number", [-1, 1 << 64])
+def test_a_number_that_does_not_fit_is_a_value_error_that_names_it(medium: Path, name: str, number: int) -> None:
+    _, attach, argument = name.rpartition("attach ")
+    options: dict[str, Any] = {argument: number}
+    call = partial(Region.attach, medium) if attach else partial(Region.format, medium, size=32 << 20)
+    with pytest.raises(ValueError, match=f"expected an integer from 0 to .*, found {number}") as caught:
+        call(**options)
+    assert any(argument in note for note in caught.value.__notes__)
+    assert not medium.exists()
+
+
+def test_names_of_fields_are_no_references(ns: Namespace) -> None:
+    items = np.zeros(3, [("O", "i4"), ("k", "u1")])
+    assert ns.put(b"k", items)
+    assert ns.get_into(b"k", items) == items.nbytes
+
+
+@pytest.mark.parametrize("fingerprint", [bytearray(32), memoryview(bytes(32)), np.zeros(32, "u1")])
+def test_a_fingerprint_is_any_buffer(region: Region, fingerprint: Any) -> None:
+    region.namespace(bytes(32)).put(b"k", b"x")
+    assert region.namespace(fingerprint).lookup([b"k"]) == 1
 
 
 @pytest.mark.parametrize("fingerprint", [b"", bytes(31), bytes(33)])

@@ -239,3 +239,51 @@ with tempfile.TemporaryFile() as file:
 def test_a_hole_elsewhere_still_kills(region: Region, medium: Path) -> None:
     done = subprocess.run([sys.executable, "-c", CHAIN, medium], capture_output=True, timeout=60, check=False)
     assert done.returncode == -signal.SIGBUS
+
+
+CHILD_OVER_PARENT = """
+import os, sys
+from hymcache.region import Region
+
+large, small = sys.argv[1:]
+parent = Region.attach(large, populate=False)
+
+
+def places(path):
+    lines = [line.split() for line in open("/proc/self/maps") if line.rstrip().endswith(path)]
+    ends = [int(end, 16) for line in lines for end in line[0].split("-")]
+    return min(ends), max(ends)
+
+
+start, end = places(large)
+if os.fork() == 0:
+    region = Region.attach(small, populate=False)
+    ns = region.namespace(bytes(32))
+    data = b"x" * (64 << 10)
+    stored = sum(ns.put(b"%d" % i, data) for i in range(400))
+    os.truncate(small, 16 << 20)
+    out = bytearray(64 << 10)
+    read = sum(ns.get_into(b"%d" % i, out) > 0 for i in range(400))
+    inside = start <= places(small)[0] < end
+    print(inside, stored, 0 < read < stored, region.info().lost, ns.put(b"more", data), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_child_notices_a_hole_where_its_parents_region_was(medium: Path) -> None:
+    small = medium.with_name(medium.name + "-small")
+    try:
+        Region.format(medium, size=128 * MIB, chunk_bytes=64 << 10)
+        Region.format(small, size=32 * MIB, chunk_bytes=64 << 10)
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD_OVER_PARENT, medium, small],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    finally:
+        small.unlink(missing_ok=True)
+    assert done.stdout.split()[1:] == ["400", "True", "True", "False"], done.stdout
+    assert done.stdout.split()[0] == "True", "the child's mapping lies elsewhere: this tests nothing"

@@ -317,6 +317,41 @@ def test_a_region_that_cannot_be_is_refused_before_a_file_is_made(
     assert not medium.exists()
 
 
+@pytest.mark.parametrize("options", [{"epoch": 0}, {"size": 1 << 60, "chunk_bytes": 64 * MIB, "domains": 64}])
+def test_a_format_that_fails_leaves_no_file_of_its_own(medium: Path, options: dict[str, int]) -> None:
+    with pytest.raises((RegionError, ValueError)):
+        Region.format(medium, **({"size": 32 * MIB} | options))  # type: ignore[arg-type]
+    assert not medium.exists()
+    medium.touch()
+    with pytest.raises((RegionError, ValueError)):
+        Region.format(medium, **({"size": 32 * MIB} | options))  # type: ignore[arg-type]
+    assert medium.exists(), "this one was there before"
+
+
+def test_what_cannot_be_opened_says_what_to_do(medium: Path) -> None:
+    for call in (lambda: Region.attach(medium), lambda: Region.format(medium)):
+        with pytest.raises(RegionError, match=r"No such file.*format it with a size to create it"):
+            call()
+    with pytest.raises(ValueError, match="target: no file descriptor has the number"):
+        Region.attach(1 << 40)
+
+
+def test_a_domain_with_a_damaged_owner_line_is_not_taken_from_the_living(medium: Path) -> None:
+    Region.format(medium, size=32 * MIB)
+    with Region.attach(medium) as region:
+        ns = region.namespace(FINGERPRINT)
+        ns.put(b"k", b"x")
+        domain_at = int.from_bytes(medium.read_bytes()[144:152], "little")
+        flip(medium, domain_at + 64 + 40)
+        with pytest.raises(RegionError, match=r"damaged owner line.*live processes") as caught:
+            Region.attach(medium)
+        assert caught.value.kind == "busy"
+        assert ns.lookup([b"k"]) == 1
+        assert region.stats()["processes"] == [1]
+    with Region.attach(medium) as region:
+        assert region.namespace(FINGERPRINT).lookup([b"k"]) == 0, "nobody can tell whose they are"
+
+
 def test_a_domain_out_of_range_is_refused(medium: Path) -> None:
     Region.format(medium, size=32 * MIB, domains=2)
     with pytest.raises(ValueError, match="domain: expected 0 to 1, found 2"):

@@ -50,6 +50,20 @@ def test_a_leased_object_survives_a_flood_until_it_is_released(region: Region, n
     assert ns.contains([b"twice"]) == b"\0"
 
 
+def test_many_leases_refuse_no_put_while_others_can_go(region: Region, ns: Namespace) -> None:
+    fill(region, ns, b"a")
+    kept = [b"kept%d" % i for i in range(60)]  # more than a scan collects
+    for key in kept:
+        ns.put(key, bytes(CHUNK))
+        ns.lookup([key])
+    found = [key for key in kept if ns.contains([key]) == b"\1"]
+    assert len(found) > 40
+    assert region.lease(b"".join(ns.find([key])[1] for key in found), seconds=300) == b"\1" * len(found)
+    fill(region, ns, b"b", 3)
+    assert region.stats()["put_full"] == 0
+    assert ns.contains(found) == b"\1" * len(found)
+
+
 def test_a_lease_ends_by_itself(region: Region, ns: Namespace) -> None:
     ns.put(b"kept", bytes(CHUNK))
     assert region.lease(ns.find([b"kept"])[1], seconds=2) == b"\1"

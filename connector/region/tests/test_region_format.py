@@ -266,7 +266,7 @@ def test_a_reader_written_from_the_page_agrees_on_every_ring_entry(medium: Path)
             0,
             sequence,
             struct.pack("<QQI", a, b, c & 0xFFFFFFFF),
-            struct.pack("<IIQ", 0, place & 0xFFFFFFFF, generation),
+            struct.pack("<IIQ", 0, place & 0xFFFFFFFF, generation | reader.epoch << 48),
             size,
         )
         for sequence, (a, b, c, place, generation, size) in reader.entries(0, 3)
