@@ -40,7 +40,7 @@ fmt: ## format Python and Rust
 	cargo fmt --all
 
 # --- tests -----------------------------------------------------------------------------------------------------------
-.PHONY: check test test-unit test-rust mutants fuzz sanitize test-engine test-controlplane
+.PHONY: check test test-unit test-rust mutants fuzz sanitize sanitize-address sanitize-threads test-engine test-controlplane
 check: ## inner loop: lint, types, unit and Rust tests
 	python3 tools/stages.py install lint types test-unit test-rust
 
@@ -63,11 +63,20 @@ fuzz: ## overwrite FUZZ_BYTES bytes of a region, seed by seed from FUZZ_FROM on,
 	HYMCACHE_FUZZ_BYTES=$(FUZZ_BYTES) HYMCACHE_FUZZ_FROM=$(FUZZ_FROM) \
 		cargo test -p hymcache-region --quiet --test damage -- --nocapture fuzz
 
-# The nightly toolchain, with what rustup installs by default.
+# The nightly toolchain, with what rustup installs by default: its standard library is not built for a sanitizer. For
+# threads that takes the suppressions, which say why each is there.
 SANITIZE = HYMCACHE_FLIP_MS=20000 cargo +nightly test --target $(shell rustc -vV | sed -n 's/^host: //p') --quiet
-sanitize: ## copy kernels, region and its damage tests under AddressSanitizer and overflow checks
+RACES = $(CURDIR)/connector/region/crates/region/tests/damage/races.supp
+sanitize: sanitize-address sanitize-threads ## the region's Rust tests under AddressSanitizer, then under ThreadSanitizer
+
+sanitize-address: ## copy kernels, region and its damage tests under AddressSanitizer and overflow checks
 	CARGO_TARGET_DIR=target/address RUSTFLAGS="-Zsanitizer=address" \
 		$(SANITIZE) -p hymcache-copy -p hymcache-region --lib --test damage --test kernels --test pieces --test line
+
+sanitize-threads: ## processes of one host as threads, former epochs and damage in flight under ThreadSanitizer
+	CARGO_TARGET_DIR=target/thread RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+		TSAN_OPTIONS="suppressions=$(RACES)" \
+		$(SANITIZE) -p hymcache-region --test damage -- neighbours flips epochs
 
 test-engine: ## the connector on vLLM's scheduler without a model, and real servers through kills and damage
 	python3 e2e/engine/environment.py -m pytest -o filterwarnings=default -m engine connector/vllm/tests/engine

@@ -12,6 +12,7 @@ use hymcache_region::hint::Terms;
 use hymcache_region::layout::{Counter, Layout};
 use hymcache_region::lent::Lent;
 use hymcache_region::mapped::Mapped;
+use hymcache_region::memory::Memory;
 use hymcache_region::os::clock::now_ms;
 use hymcache_region::os::file::{Medium, Target};
 use hymcache_region::os::map::Mapping;
@@ -47,7 +48,7 @@ pub(crate) fn content(key: usize) -> Vec<u8> {
     bytes
 }
 
-fn piece(bytes: &mut [u8]) -> [Piece; 1] {
+pub(crate) fn piece(bytes: &mut [u8]) -> [Piece; 1] {
     // SAFETY: callers keep the vector until the call that gets the piece is over.
     [unsafe { Piece::new(bytes.as_mut_ptr(), bytes.len()) }]
 }
@@ -143,25 +144,34 @@ impl Raw {
         format(&Target::Fd(self.fd.as_raw_fd()), &options).expect("a new epoch");
     }
 
-    /// A process of epoch 1 that holds no lock and looks at no superblock.
-    pub(crate) fn zombie(&self, layout: &Layout, domain: u32) -> Zombie {
+    /// One more mapping, all of it for stores.
+    pub(crate) fn mapped(&self) -> Mapped {
         let medium = Medium::open(&Target::Fd(self.fd.as_raw_fd()), true).expect("the medium");
         let mapping = Mapping::new(&medium).expect("a mapping");
         mapping.allow_stores(0, REGION_BYTES).expect("stores");
-        let mapped = Mapped::new(mapping, hymcache_copy::Choice::guess());
+        Mapped::new(mapping, hymcache_copy::Choice::guess())
+    }
+
+    /// A process of epoch 1 without lock or look at the superblock.
+    pub(crate) fn core<M: Memory>(mem: M, layout: &Layout, domain: u32, process: u32) -> Core<M> {
         let identity = Identity {
             uuid: UUID,
             epoch: 1,
             software: true,
             formatted_seconds: 0,
         };
-        let extents = load_extents(&mapped, layout, domain).expect("extents");
+        let extents = load_extents(&mem, layout, domain).expect("extents");
         let own = Own {
             domain,
-            process: 9,
+            process,
             extents,
         };
-        let core = Core::new(mapped, layout.clone(), identity, Some(own), now_ms);
+        Core::new(mem, layout.clone(), identity, Some(own), now_ms)
+    }
+
+    /// Such a process with a mapping of its own.
+    pub(crate) fn zombie(&self, layout: &Layout, domain: u32) -> Zombie {
+        let core = Self::core(self.mapped(), layout, domain, 9);
         core.enter(core.own.as_ref().expect("just given"), 9);
         Zombie(core)
     }
@@ -351,12 +361,19 @@ impl User {
 
     /// Reserve, write, commit or abort: the engine's way.
     pub(crate) fn store_in_steps(&self, key: usize, commit: bool) {
+        self.store_beside(key, commit, |_| ());
+    }
+
+    /// As `store_in_steps`; `meanwhile` runs before the bytes are stored and before the commit.
+    pub(crate) fn store_beside(&self, key: usize, commit: bool, mut meanwhile: impl FnMut(Place)) {
         let Ok(place) = self.live.reserve(&self.digest(key), self.shape(key)) else {
             return;
         };
         let mut bytes = content(key);
         let list = piece(&mut bytes);
+        meanwhile(place);
         let _ = self.live.write(place, 0, Buffers::List(&list));
+        meanwhile(place);
         if commit {
             let _ = self.live.commit(place);
         } else {

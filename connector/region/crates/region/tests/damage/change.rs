@@ -1,6 +1,7 @@
 //! Ways to damage a region: blind ones, and ones that repair the checksum so that the damage gets past it.
 
-use crate::bed::{REGION_BYTES, Raw, UUID};
+use crate::aimed::named_seed;
+use crate::bed::{REGION_BYTES, Raw};
 use hymcache_copy::crc32c;
 use hymcache_region::header::{Header, checked_bytes, checksum, with_checksum};
 use hymcache_region::layout::{DOMAIN_OWNER_AT, DOMAIN_RECORD_AT, LINE, Layout, Ring};
@@ -27,7 +28,7 @@ impl Random {
 }
 
 /// Numbers that break arithmetic.
-const AWKWARD: [u64; 12] = [
+pub(crate) const AWKWARD: [u64; 12] = [
     0,
     1,
     2,
@@ -68,9 +69,7 @@ pub(crate) fn damage(raw: &Raw, layout: &Layout, random: &mut Random) -> Damage 
 
 /// Writes ring entries that have their checksum and say what no producer would.
 pub(crate) fn forge_rings(raw: &Raw, layout: &Layout, random: &mut Random) {
-    let mut named = UUID.to_vec();
-    named.extend(1_u64.to_le_bytes());
-    let seed = crc32c(0, &named);
+    let seed = named_seed();
     for _ in 0..random.below(40) {
         let ring = [Ring::Touch, Ring::Prefetch, Ring::Evicted][random.below(3) as usize];
         let domain = random.below(2) as u32;
@@ -105,7 +104,7 @@ fn bits(raw: &Raw, layout: &Layout, random: &mut Random, damage: &mut Damage) {
     }
 }
 
-fn awkward(random: &mut Random, old: u64) -> u64 {
+pub(crate) fn awkward(random: &mut Random, old: u64) -> u64 {
     match random.below(4) {
         0 => random.next(),
         1 => old.wrapping_add(1),
@@ -141,11 +140,8 @@ fn area(layout: &Layout, random: &mut Random) -> u64 {
 }
 
 /// The checksum that a header has to have at its place.
-fn header_crc(layout_place: u64, line: &[u64; 8]) -> u32 {
-    let mut named = [0; 24];
-    named[..16].copy_from_slice(&[0x5A; 16]);
-    named[16..].copy_from_slice(&1_u64.to_le_bytes());
-    crc32c(crc32c(0, &named), &checked_bytes(layout_place, line))
+pub(crate) fn header_crc(layout_place: u64, line: &[u64; 8]) -> u32 {
+    crc32c(named_seed(), &checked_bytes(layout_place, line))
 }
 
 fn headers(raw: &Raw, layout: &Layout, random: &mut Random, damage: &mut Damage) {

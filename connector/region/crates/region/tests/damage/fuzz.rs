@@ -3,6 +3,7 @@
 //! Nothing may panic, hang, leave the region, or give bytes that are not the key's. A round follows from its seed alone,
 //! so a run can go on where another one ended. `corpus.txt` holds seeds that are run first.
 
+use crate::aimed::{aim, reservation};
 use crate::bed::{KEYS, Raw, User, content};
 use crate::change::{Damage, Random, damage, forge_rings};
 use crate::setting;
@@ -15,6 +16,10 @@ use std::time::{Duration, Instant};
 const BYTES: u64 = 4_000_000;
 /// Sets the random numbers of rings and leases apart from the others.
 const ADVICE: u64 = 0x00AD_51CE;
+/// Sets those of the aimed damage apart.
+const AIMED: u64 = 0x000A_13ED;
+/// Sets those of damaged reservations apart.
+const RESERVED: u64 = 0x0000_5E12;
 /// No round takes this long, on any machine.
 const HANG: Duration = Duration::from_secs(60);
 
@@ -33,6 +38,33 @@ fn watch(round: &'static AtomicU64) {
             }
         }
     });
+}
+
+/// Names the round that does not end well: by a panic in the last lines of the output, by a signal in a file.
+struct Watched {
+    seed: u64,
+    bytes: u64,
+}
+
+impl Watched {
+    const FILE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/fuzz-round");
+
+    fn new(seed: u64, bytes: u64) -> Self {
+        let text = format!("seed {seed} after {bytes} bytes");
+        std::fs::write(Self::FILE, text).expect("a file that names the round");
+        Self { seed, bytes }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { seed, bytes } = self;
+            eprintln!("seed {seed} failed after {bytes} bytes; keep it in corpus.txt");
+        } else {
+            let _ = std::fs::remove_file(Self::FILE);
+        }
+    }
 }
 
 struct Bench {
@@ -69,21 +101,33 @@ impl Bench {
         if attached_before {
             users.extend(self.attach(&mut random));
         }
-        let done = damage(&self.raw, &self.layout, &mut random);
+        let mut done = damage(&self.raw, &self.layout, &mut random);
         // Drawn on their own, so that what a seed does otherwise stays what it was when it was saved.
         let mut advice = Random::new(seed ^ ADVICE);
         if advice.below(2) == 0 {
             forge_rings(&self.raw, &self.layout, &mut advice);
         }
+        let mut aimed = Random::new(seed ^ AIMED);
+        if aimed.below(3) == 0 {
+            aim(&self.raw, &self.layout, &mut aimed, &mut done);
+        }
         if !attached_before {
             users.extend(self.attach(&mut random));
         }
+        let mut aimed_at = Random::new(seed ^ RESERVED);
         let mut hits = 0;
         for user in &users {
             hits += use_everything(user, &mut random, done.forged, seed);
             let mut places = user.lookup(0);
             places.extend(guesses(user, &mut advice));
             user.advise(&mut advice, &places);
+            for key in KEYS..KEYS + 4 {
+                user.store_beside(key, aimed.below(2) == 0, |place| {
+                    if aimed_at.below(3) == 0 {
+                        reservation(&self.raw, &self.layout, &mut aimed_at, place);
+                    }
+                });
+            }
             for key in 0..KEYS {
                 let is_right = user.view(key);
                 assert!(
@@ -162,7 +206,9 @@ fn damaged_regions_are_misses_at_worst() {
     let (mut bytes, mut rounds, mut hits, mut told) = (0, 0_u64, 0, Instant::now());
     for seed in saved.chain(from..) {
         ROUND.store(seed, Ordering::Relaxed);
+        let watched = Watched::new(seed, bytes);
         let (done, hit) = bench.round(seed);
+        drop(watched);
         bytes += done.bytes;
         hits += hit;
         rounds += 1;

@@ -3,11 +3,13 @@
 //! `HYMCACHE_FUZZ_BYTES` says how many bytes the fuzzer overwrites, `HYMCACHE_FUZZ_FROM` with which seed it goes on,
 //! `HYMCACHE_FLIP_MS` how long bytes are flipped.
 
+mod aimed;
 mod bed;
 mod change;
 mod epochs;
 mod flips;
 mod fuzz;
+mod neighbours;
 
 /// A setting of the run.
 fn setting(name: &str, default: u64) -> u64 {
