@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import array
 import ctypes
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -138,3 +140,37 @@ def test_a_closed_region_says_so(region: Region, ns: Namespace) -> None:
         with pytest.raises(RegionError, match="attach again") as caught:
             call()
         assert caught.value.kind == "closed"
+
+
+USE_WHAT_IS_CLOSED = """
+import sys, threading
+from hymcache.region import Region, RegionError
+
+region = Region.attach(sys.argv[1])
+ns = region.namespace(bytes(32))
+region.close()
+refused = []
+
+
+def use():
+    for _ in range(20_000):
+        try:
+            ns.lookup([b"k"])
+        except RegionError:
+            refused.append(1)
+
+
+threads = [threading.Thread(target=use) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(refused))
+"""
+
+
+def test_threads_that_use_a_closed_region_do_not_wait_for_each_other(medium: Path) -> None:
+    Region.format(medium, size=32 << 20)
+    command = [sys.executable, "-c", USE_WHAT_IS_CLOSED, medium]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["80000"]

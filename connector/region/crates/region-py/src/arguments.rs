@@ -102,8 +102,10 @@ impl Handle {
 
     /// The region, for the length of one call.
     pub(crate) fn live(&self) -> PyResult<Arc<Live>> {
-        let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        guard.clone().ok_or_else(|| {
+        // Unlocked again before an exception is made: that may let go of the interpreter lock for a moment, and whoever gets
+        // it may want this one.
+        let live = (self.0.lock().unwrap_or_else(PoisonError::into_inner)).clone();
+        live.ok_or_else(|| {
             Python::attach(|py| {
                 let message = "region: expected an attached one, found it closed; attach again";
                 exception(py, &error::RegionError::new(ErrorKind::Closed, message))
