@@ -101,6 +101,10 @@ impl<M: Memory> Core<M> {
             self.abort(claim);
             return Err(Refusal::Full);
         }
+        // A hole under the chunk words reads as zeros: then these chunks, and their table slots, may be anybody's.
+        if !self.mem.is_intact() {
+            return Err(Refusal::Lost);
+        }
         self.chain(own, &scratch.slots);
         self.mark_claimed(own, claim.header, key, recalled);
         let header = Header {
@@ -286,6 +290,9 @@ impl<M: Memory> Core<M> {
         }
         self.follow_chain(own, place, &header, scratch)
             .ok_or(Refusal::Gone)?;
+        if !self.mem.is_intact() {
+            return Err(Refusal::Lost);
+        }
         let first = u64::from(section) * u64::from(header.units);
         let shape = (u64::from(header.unit_bytes), header.unit_stride());
         let tiles = Tiles::new(

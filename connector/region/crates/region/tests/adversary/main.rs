@@ -8,6 +8,7 @@ mod crash;
 mod damage;
 mod epochs;
 mod fresh;
+mod hole;
 mod late;
 mod mutants;
 mod rings;
