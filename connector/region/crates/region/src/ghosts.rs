@@ -118,15 +118,15 @@ impl<M: Memory> Core<M> {
         let victims = &mut owner.victims;
         let at = self.layout.policy(own.domain, Policy::Target);
         let live = victims.live.iter().sum();
-        let target = self.mem.load(at).min(live);
-        self.mem
-            .store(at, moved(target, live, victims.ghosts, list));
+        let target = Target(self.mem.load(at)).moved(live, victims.ghosts, list);
+        self.mem.store(at, target.0);
         let count = &mut victims.ghosts[list as usize];
         *count = count.saturating_sub(1);
         true
     }
 
-    /// Counts the names by list and forgets the oldest that are too many. For a scan.
+    /// Counts the names by list and forgets the oldest that are too many. For a scan: until the next one the names grow
+    /// by what is evicted, so half a batch fewer than ARC's bounds are kept, and ARC's many on average.
     pub(crate) fn trim_ghosts(&self, own: &Own, victims: &mut Victims, most: usize) {
         let clock = self.clock(own.domain);
         let mut counts = [0_u64; 2];
@@ -142,7 +142,8 @@ impl<M: Memory> Core<M> {
             }
         }
         let live: u64 = victims.live.iter().sum();
-        let mut room = live.saturating_sub(victims.live[List::Recent as usize]);
+        let most_kept = live.saturating_sub(victims.batch as u64 / 2);
+        let mut room = most_kept.saturating_sub(victims.live[List::Recent as usize]);
         for list in [List::Recent, List::Frequent] {
             let i = list as usize;
             let excess = counts[i].saturating_sub(room);
@@ -155,17 +156,49 @@ impl<M: Memory> Core<M> {
                 self.mem.store(self.layout.ghost(own.domain, index), 0);
             }
             victims.heaps[i] = oldest;
-            room = live.saturating_sub(victims.ghosts[i]);
+            room = most_kept.saturating_sub(victims.ghosts[i]);
         }
     }
 }
 
-/// ARC's adaptation: how many objects used once are worth keeping, after a name of `list` was asked for.
-pub(crate) fn moved(target: u64, most: u64, ghosts: [u64; 2], list: List) -> u64 {
-    let [recent, frequent] = ghosts.map(|n| n.max(1));
-    match list {
-        List::Recent => (target + (frequent / recent).max(1)).min(most),
-        List::Frequent => target.saturating_sub((recent / frequent).max(1)),
+/// ARC's target as it is stored: how many objects used once are worth keeping, in 65536ths of one. 0 = no name was asked
+/// for yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target(pub(crate) u64);
+
+impl Target {
+    const ONE: u64 = 1 << 16;
+    /// Where nothing is known yet, this part of a cache is for objects used once. ARC as published begins with none of
+    /// it, and a large cache learns long, as each name moves the target by little.
+    const START_PART: u64 = 8;
+
+    const fn parts(self, size: u64) -> u64 {
+        let all = size.saturating_mul(Self::ONE);
+        if self.0 == 0 {
+            all / Self::START_PART
+        } else if self.0 < all {
+            self.0
+        } else {
+            all
+        }
+    }
+
+    /// Objects, in a cache that holds `size`.
+    pub(crate) const fn objects(self, size: u64) -> u64 {
+        self.parts(size) / Self::ONE
+    }
+
+    /// ARC's adaptation, after a name of `list` was asked for. The quotient of the lists' names is no whole number: cut
+    /// to one it moves the target too little, and to both sides not by the same part.
+    pub(crate) fn moved(self, size: u64, ghosts: [u64; 2], list: List) -> Self {
+        let parts = self.parts(size);
+        let [recent, frequent] = ghosts.map(|n| n.max(1));
+        let step = |of: u64, by: u64| (of.saturating_mul(Self::ONE) / by).max(Self::ONE);
+        let moved = match list {
+            List::Recent => parts.saturating_add(step(frequent, recent)),
+            List::Frequent => parts.saturating_sub(step(recent, frequent)),
+        };
+        Self(moved.min(size.saturating_mul(Self::ONE)).max(1))
     }
 }
 
@@ -197,12 +230,31 @@ mod tests {
 
         #[test]
         fn the_target_stays_between_nothing_and_all(
-            target in 0_u64..1 << 30, most in 0_u64..1 << 30, recent in 0_u64..1 << 30, frequent in 0_u64..1 << 30,
+            word: u64, size: u64, recent: u64, frequent: u64,
         ) {
-            let target = target.min(most);
-            let up = moved(target, most, [recent, frequent], List::Recent);
-            let down = moved(target, most, [recent, frequent], List::Frequent);
-            prop_assert!(down <= target && target <= up && up <= most);
+            let target = Target(word);
+            let up = target.moved(size, [recent, frequent], List::Recent).objects(size);
+            let down = target.moved(size, [recent, frequent], List::Frequent).objects(size);
+            let here = target.objects(size);
+            prop_assert!(down <= here && here <= up && up <= size);
         }
+    }
+
+    #[test]
+    fn the_target_begins_with_an_eighth_and_stays_at_nothing_once_it_is_there() {
+        assert_eq!(Target(0).objects(800), 100);
+        let none = Target(1).moved(800, [1, 1], List::Frequent);
+        assert_eq!(none.objects(800), 0);
+        assert_eq!(none.moved(800, [1, 1], List::Frequent), none);
+    }
+
+    #[test]
+    fn the_target_moves_by_parts_of_an_object() {
+        let target = Target(0).moved(800, [2, 3], List::Recent);
+        let target = target.moved(800, [2, 3], List::Recent);
+        assert_eq!(target.objects(800), 103);
+        let target = target.moved(800, [3, 2], List::Frequent);
+        let target = target.moved(800, [3, 2], List::Frequent);
+        assert_eq!(target, Target(100 << 16));
     }
 }

@@ -102,7 +102,7 @@ pub enum Ring {
 /// Words of the line that says how victims are chosen. Hints: any value is safe, a wrong one costs hits.
 #[derive(Clone, Copy, Debug)]
 pub enum Policy {
-    /// How many objects used once the adaptive arm keeps.
+    /// How many objects used once the adaptive arm keeps, in 65536ths: see [`crate::ghosts`].
     Target = 0,
     /// Which arm leads, and by how much: see [`crate::duel`].
     Duel,

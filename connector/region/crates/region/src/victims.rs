@@ -8,6 +8,7 @@
 use crate::core::{Core, Own};
 use crate::duel::Arm;
 use crate::evict::Owner;
+use crate::ghosts::Target;
 use crate::layout::{Counter, Layout, Policy};
 use crate::memory::Memory;
 use crate::words::{Class, HeaderWord, List, Recency, State};
@@ -24,6 +25,8 @@ pub(crate) struct Victims {
     lists: [Vec<(u64, u32)>; 2],
     /// The scan put every member of the list into the batch.
     is_whole: [bool; 2],
+    /// How many a scan collects of each list at most.
+    pub(crate) batch: usize,
     /// Victims since the last scan.
     taken: usize,
     /// So many are taken before a list that a scan emptied is scanned for again.
@@ -42,6 +45,7 @@ impl Victims {
         Self {
             lists: [Vec::with_capacity(batch), Vec::with_capacity(batch)],
             is_whole: [false; 2],
+            batch,
             taken: 0,
             patience: batch / PATIENCE_PART + 1,
             heaps: [
@@ -116,8 +120,9 @@ impl<M: Memory> Core<M> {
                 }
             }
             let recent = self.mem.load(self.layout.counter(domain, Counter::Recent));
-            let target = self.mem.load(self.layout.policy(domain, Policy::Target));
-            let too_many = recent.cast_signed() > target.min(i64::MAX as u64).cast_signed();
+            let target = Target(self.mem.load(self.layout.policy(domain, Policy::Target)));
+            let target = target.objects(owner.victims.live.iter().sum());
+            let too_many = recent.cast_signed() > target.cast_signed();
             let victim = owner.victims.pick(self.leader(own), too_many, *scanned);
             if victim.is_some() || *scanned {
                 return victim;
@@ -131,7 +136,7 @@ impl<M: Memory> Core<M> {
     /// retired ones the queue.
     fn scan(&self, own: &Own, owner: &mut Owner) {
         self.drain_touches(own);
-        let batch = batch(&self.layout);
+        let batch = owner.victims.batch;
         let clock = self
             .mem
             .load(self.layout.counter(own.domain, Counter::Clock))
@@ -209,6 +214,7 @@ mod tests {
         Victims {
             lists: [list(recent), list(frequent)],
             is_whole,
+            batch: 8,
             taken: 0,
             patience: 4,
             heaps: [BinaryHeap::new(), BinaryHeap::new()],

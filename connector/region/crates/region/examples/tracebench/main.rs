@@ -1,7 +1,7 @@
 //! Hit rates of the region's eviction on request traces, beside LRU and ARC of the same run.
 //!
 //! ```text
-//! cargo run --release --example tracebench -- [--data DIR] [--seed N] [--traces NAME,..] [--json]
+//! cargo run --release --example tracebench -- [--data DIR] [--seed N] [--traces NAME,..] [--sizes PERCENT,..] [--uuid N] [--json]
 //! ```
 //! Each trace is replayed as it is and with 30 % of one-shot scans mixed in, at four cache sizes: shares of the trace's
 //! distinct blocks. Fails when the region, as one domain, stays more than half a point below the better of LRU and ARC.
@@ -36,6 +36,9 @@ struct Options {
     data: PathBuf,
     seed: u64,
     traces: Vec<String>,
+    sizes: Vec<usize>,
+    /// Byte of the regions' uuid: with another one, keys lie in other sets.
+    uuid: u8,
     json: bool,
 }
 
@@ -44,10 +47,17 @@ fn options() -> Result<Options, Box<dyn Error>> {
     let data: Option<PathBuf> = given.opt_value_from_str("--data")?;
     let traces: Option<String> = given.opt_value_from_str("--traces")?;
     let traces = traces.unwrap_or_else(|| "conversation,synthetic".into());
+    let sizes: Option<String> = given.opt_value_from_str("--sizes")?;
+    let sizes = match sizes {
+        Some(sizes) => sizes.split(',').map(str::parse).collect::<Result<_, _>>()?,
+        None => SIZES_PERCENT.to_vec(),
+    };
     let options = Options {
         data: data.unwrap_or_else(|| "../shared/data/traces/mooncake".into()),
         seed: given.opt_value_from_str("--seed")?.unwrap_or(1),
         traces: traces.split(',').map(str::to_owned).collect(),
+        sizes,
+        uuid: given.opt_value_from_str("--uuid")?.unwrap_or(7),
         json: given.contains("--json"),
     };
     let rest = given.finish();
@@ -65,7 +75,10 @@ fn cells(options: &Options) -> Result<Vec<Cell>, Box<dyn Error>> {
         for scans in [false, true] {
             let mixed = scans.then(|| trace::with_scans(&plain, options.seed));
             let trace = mixed.as_ref().unwrap_or(&plain);
-            for percent in SIZES_PERCENT {
+            let on = |size: usize, spread: Spread| {
+                replay(trace, size, spread, options.seed, options.uuid)
+            };
+            for &percent in &options.sizes {
                 let size = footprint * percent / 100;
                 eprint!("\r\x1b[K{name}, scans: {scans}, {percent} %");
                 cells.push(Cell {
@@ -75,9 +88,9 @@ fn cells(options: &Options) -> Result<Vec<Cell>, Box<dyn Error>> {
                     size,
                     lru: reference::lru(trace, size),
                     arc: reference::arc(trace, size),
-                    region: replay(trace, size, Spread::ALONE, options.seed)?,
-                    even: replay(trace, size, EVEN, options.seed)?,
-                    skewed: replay(trace, size, SKEWED, options.seed)?,
+                    region: on(size, Spread::ALONE)?,
+                    even: on(size, EVEN)?,
+                    skewed: on(size, SKEWED)?,
                 });
             }
         }

@@ -69,8 +69,9 @@ pub(crate) fn replay(
     size: usize,
     spread: Spread,
     seed: u64,
+    uuid: u8,
 ) -> Result<Replayed, Box<dyn Error>> {
-    let region = Region::new(size as u32 / spread.hosts, spread.hosts)?;
+    let region = Region::new(size as u32 / spread.hosts, spread.hosts, [uuid; 16])?;
     let mut random = Random::new(seed);
     let mut scratch = Scratch::default();
     let (mut hits, mut total) = (0, 0);
@@ -94,7 +95,7 @@ struct Region {
 }
 
 impl Region {
-    fn new(domain_chunks: u32, domains: u32) -> Result<Self, Box<dyn Error>> {
+    fn new(domain_chunks: u32, domains: u32, uuid: [u8; 16]) -> Result<Self, Box<dyn Error>> {
         let geometry = Geometry {
             bytes: u64::from(domains) * (u64::from(domain_chunks) * 512 + (4 << 20)),
             granule: 4096,
@@ -110,7 +111,6 @@ impl Region {
         };
         let layout = Layout::new(geometry)?;
         let file = memory_file(layout.geometry.bytes)?;
-        let uuid = [7; 16];
         let hosts = (0..domains).map(|domain| {
             let medium = Medium::open(&Target::Fd(file.as_raw_fd()), true)?;
             let mapping = Mapping::new(&medium)?;
