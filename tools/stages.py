@@ -54,6 +54,7 @@ STAGES = (
     Stage("test-rust", "Rust tests: protocol, adversary, kernels", 15, ("install",)),
     Stage("bench-copy", "copy kernels against memcpy: the floors", 8, ("install",)),
     Stage("bench-region", "the region's figures: puts, gets, lookups, attach; the floors", 8, ("install",)),
+    Stage("bench-traces", "hit rates of eviction on Mooncake's traces, if they are there, beside LRU and ARC", 6),
     Stage("test-engine", "the connector on vLLM's scheduler, and real vLLM servers", 25, ("install",)),
     Stage("test-controlplane", "operator and plugin on a real API server and scheduler", 30, ("install",)),
     Stage("demo-small", "two vLLM servers share a prefix through a region", 12, ("install",)),
