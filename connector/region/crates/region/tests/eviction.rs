@@ -79,6 +79,9 @@ fn scans_do_not_push_out_what_is_asked_for_again() {
 #[test]
 fn where_only_recency_counts_lru_leads() {
     let [lru, arc, region] = hit_rates(&conversations());
-    assert!(lru > arc + 3.0 * SLACK, "LRU {lru} and ARC {arc} say nothing");
+    assert!(
+        lru > arc + 3.0 * SLACK,
+        "LRU {lru} and ARC {arc} say nothing"
+    );
     assert!(region >= lru - SLACK, "{region}, LRU {lru}, ARC {arc}");
 }
