@@ -25,6 +25,7 @@ GROUPS: dict[str, Callable[[Path], Iterable[Figure]]] = {
     "fresh": copies.fresh_slots,
     "pages": copies.pages,
     "threads": copies.two_threads,
+    "second": copies.second_thread,
     "overhead": copies.overhead,
     "lookup": lookups.lookups,
     "view": lookups.views,

@@ -15,7 +15,7 @@ from hymcache.cli.region.workload import FINGERPRINT, Workload, address
 from hymcache.region import Blocks, Region
 
 from figures.target import Figure
-from figures.world import MIB, is_busy, medium, populated_region
+from figures.world import MIB, is_busy, medium, populated_region, wait_until_populated
 
 WORKING_SET = 256 * MIB
 ROUNDS = 11
@@ -190,6 +190,36 @@ def two_threads(folder: Path) -> Iterator[Figure]:
         yield Figure(
             "two threads, 32 MiB", ratio(one, two), "x", floor, goal, wrong=one.failures + two.failures, detail=detail
         )
+
+
+def second_thread(folder: Path) -> Iterator[Figure]:
+    """Gets and puts of a process that attached with two copy threads, against one memcpy."""
+    size = 32 * MIB
+    with (
+        medium(folder) as path,
+        populated_region(path, 2 * WORKING_SET) as region,
+        Workload(region, size, 2 * WORKING_SET, units=16).stored() as work,
+        Region.attach(path, host="one", copy_threads=2) as pair,
+    ):
+        wait_until_populated(pair)
+        busy = is_busy()
+        floor, goal = (None, None) if busy else (1.3, 1.9)
+        detail = "nothing is asked of it: the machine is busy" if busy else ""
+        for name, plain, shared in (
+            ("get", work.get_bare("memcpy"), work.get(pair.namespace(FINGERPRINT))),
+            ("put", work.put_bare("memcpy"), work.put(pair.namespace(FINGERPRINT))),
+        ):
+            paired([plain, shared], work.count, 1, ROUNDS)
+            wrong = plain.failures + shared.failures
+            yield Figure(
+                f"{name} by two copy threads, 32 MiB",
+                ratio(plain, shared),
+                "x",
+                floor,
+                goal,
+                wrong=wrong,
+                detail=detail,
+            )
 
 
 def overhead(folder: Path) -> Iterator[Figure]:

@@ -42,11 +42,11 @@ def address(view: memoryview) -> int:
 class Workload:
     """Objects of one size: half of `working_set` in chunks stored under keys, half reserved as windows.
 
-    The engine's side has as many slots.
+    The engine's side has as many slots. Objects are stored in `units` equal units.
     """
 
-    def __init__(self, region: Region, object_bytes: int, working_set: int) -> None:
-        self.region, self.bytes = region, object_bytes
+    def __init__(self, region: Region, object_bytes: int, working_set: int, *, units: int = 1) -> None:
+        self.region, self.bytes, self.units = region, object_bytes, units
         chunk_bytes = region.info().chunk_bytes
         self.chunks_each = -(-object_bytes // chunk_bytes)
         self.count = max(4, working_set // 2 // (self.chunks_each * chunk_bytes))
@@ -84,7 +84,7 @@ class Workload:
         try:
             for key, slot in zip(self.keys, self.source, strict=True):
                 self.space.evict([key])
-                if not self.space.put(key, slot):
+                if not self.space.put(key, slot, units=self.units):
                     raise Failure("full", f"domain {info.domain}: an object of {self.bytes} bytes was not stored")
             names = [b"window-" + key for key in self.keys]
             self._refs, status = self.space.reserve(names, 1, unit_bytes=self.bytes)
@@ -137,16 +137,18 @@ class Workload:
 
         return Contestant(name, work, check=self.arrived)
 
-    def put(self) -> Contestant:
-        """The product's put into chunks that were used before."""
+    def put(self, space: Namespace | None = None) -> Contestant:
+        """The product's put into chunks that were used before, by another attachment where one is given."""
+        put = (space or self.space).put
 
         def check(index: int) -> bool:
             read = self.space.get_into(self.keys[index], self.engine[index]) == self.bytes
             return read and self.arrived(index)
 
-        return Contestant(
-            "put", lambda i: self.space.put(self.keys[i], self.source[i]), lambda i: self.evict(self.keys[i]), check
-        )
+        def work(index: int) -> bool:
+            return put(self.keys[index], self.source[index], units=self.units)
+
+        return Contestant("put", work, lambda i: self.evict(self.keys[i]), check)
 
     def put_bare(self, name: str) -> Contestant:
         """A copy into the same memory, without checksum and publication."""

@@ -116,7 +116,7 @@ pub(crate) struct Region {
 impl Region {
     #[new]
     #[pyo3(signature = (target, *, domain=Int(0), read_only=false, uuid=None, epoch=None, host=None, lock_file=None,
-                        populate=true))]
+                        populate=true, copy_threads=Int(1)))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of the Python call")]
     fn new(
         py: Python<'_>,
@@ -128,8 +128,15 @@ impl Region {
         host: Option<String>,
         lock_file: Option<PathBuf>,
         populate: bool,
+        copy_threads: Int<u8>,
     ) -> PyResult<Self> {
         let target = self::target(target)?;
+        if !(1..=2).contains(&copy_threads.0) {
+            return Err(PyValueError::new_err(format!(
+                "copy_threads: expected 1 or 2, found {}",
+                copy_threads.0
+            )));
+        }
         let options = AttachOptions {
             domain: domain.0,
             read_only,
@@ -138,6 +145,7 @@ impl Region {
             host,
             lock_file,
             populate,
+            copy_threads: copy_threads.0,
         };
         let live = py.detach(|| attach(&target, &options));
         Ok(Self {

@@ -39,6 +39,8 @@ pub struct AttachOptions {
     pub lock_file: Option<PathBuf>,
     /// Fault the mapping in, in the background, where the medium has its pages already.
     pub populate: bool,
+    /// Threads that copy a large object: 2, or one.
+    pub copy_threads: u8,
 }
 
 /// Attaches to `target`.
@@ -86,7 +88,7 @@ pub fn attach(target: &Target, options: &AttachOptions) -> Result<Arc<Live>> {
     }
     // A reader takes no lock, but may ask who holds one.
     let locks = locks.or_else(|| Locks::open(&medium, options.lock_file.as_deref()).ok());
-    Ok(Live::start(core, locks, medium, options.populate))
+    Ok(Live::start(core, locks, medium, options))
 }
 
 /// Reads the superblock fresh and compares it with what is expected.

@@ -145,6 +145,32 @@ impl Buffers<'_> {
     }
 }
 
+impl<'a> Buffers<'a> {
+    /// The stream in two, the first part `bytes` long; `pieces` holds what a cut through a list makes. `None` where a block
+    /// of pages would be cut.
+    pub fn cut(self, bytes: u64, pieces: &'a mut [Vec<Piece>; 2]) -> Option<[Self; 2]> {
+        match self {
+            Self::List(list) => {
+                let mut left = bytes as usize;
+                for piece in list {
+                    let (first, second) = piece.split(left);
+                    left -= first.len;
+                    pieces[0].push(first);
+                    pieces[1].push(second);
+                }
+                let [first, second] = &*pieces;
+                Some([Self::List(first), Self::List(second)])
+            }
+            Self::Pages(tensors, ids) => {
+                let block: u64 = tensors.iter().map(|t| t.page_bytes as u64).sum();
+                let blocks = bytes.checked_div(block).filter(|n| n * block == bytes)?;
+                let (first, second) = ids.split_at_checked(blocks as usize)?;
+                Some([Self::Pages(tensors, first), Self::Pages(tensors, second)])
+            }
+        }
+    }
+}
+
 /// Walks a stream of private bytes from its start.
 pub struct Cursor<'a> {
     buffers: Buffers<'a>,

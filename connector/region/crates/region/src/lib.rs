@@ -22,6 +22,7 @@ pub mod error;
 pub mod evict;
 pub mod format;
 pub mod ghosts;
+mod halves;
 pub mod header;
 pub mod hint;
 pub mod inspect;

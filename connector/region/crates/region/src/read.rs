@@ -38,6 +38,13 @@ impl Units {
         first: 0,
         count: None,
     };
+
+    /// How many units this is of a section of `units`; `None` = there are not so many.
+    pub(crate) fn of(self, units: u16) -> Option<u32> {
+        let left = u32::from(units).checked_sub(self.first)?;
+        self.count
+            .map_or(Some(left), |count| (count <= left).then_some(count))
+    }
 }
 
 impl<M: Memory> Core<M> {
@@ -80,6 +87,29 @@ impl<M: Memory> Core<M> {
         buffers: Buffers,
         scratch: &mut Scratch,
     ) -> Result<u64, Miss> {
+        let result = self.read_part(place, key, units, buffers, scratch);
+        if let Ok(bytes) = result {
+            self.count_read(place, bytes);
+        }
+        result
+    }
+
+    /// Counts a read that was carried out in parts.
+    pub(crate) fn count_read(&self, place: Place, bytes: u64) {
+        self.stats.add(Event::Gets, 1);
+        self.stats.add(Event::GetBytes, bytes);
+        self.stats.hit(place.domain);
+    }
+
+    /// [`Core::read`] without counting: one of the parts of a read.
+    pub(crate) fn read_part(
+        &self,
+        place: Place,
+        key: Option<&Digest>,
+        units: Units,
+        buffers: Buffers,
+        scratch: &mut Scratch,
+    ) -> Result<u64, Miss> {
         let line = self.first_look(place);
         let result = self.check_header(place, key, &line).and_then(|header| {
             self.load_table(place.domain, &header, scratch)?;
@@ -100,12 +130,7 @@ impl<M: Memory> Core<M> {
             {
                 self.condemn(place);
             }
-            Ok(bytes) => {
-                self.stats.add(Event::Gets, 1);
-                self.stats.add(Event::GetBytes, bytes);
-                self.stats.hit(place.domain);
-            }
-            Err(_) => {}
+            _ => {}
         }
         result
     }
@@ -242,12 +267,7 @@ impl<M: Memory> Core<M> {
         buffers: Buffers,
         scratch: &Scratch,
     ) -> Result<u64, Miss> {
-        let left = u32::from(header.units).checked_sub(units.first);
-        let count = match (left, units.count) {
-            (Some(left), None) => left,
-            (Some(left), Some(count)) if count <= left => count,
-            _ => return Err(Miss::Size),
-        };
+        let count = units.of(header.units).ok_or(Miss::Size)?;
         let bytes = u64::from(count) * u64::from(header.unit_bytes);
         if count == 0 || units.section >= header.sections.into() || !buffers.takes(bytes) {
             return Err(Miss::Size);

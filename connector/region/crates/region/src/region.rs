@@ -3,7 +3,7 @@
 //! The janitor shows that the process lives, sweeps processes that died, and notices a re-format. The populator faults
 //! the mapping in, so that no request does. Both hold the region weakly: the last user that lets go ends it.
 
-use crate::attach::load_superblock;
+use crate::attach::{AttachOptions, load_superblock};
 use crate::buffers::Buffers;
 use crate::core::{Core, Own, Place, Scratch};
 use crate::digest::{Digest, Digester};
@@ -13,6 +13,7 @@ use crate::memory::Memory;
 use crate::os::file::Medium;
 use crate::os::lock::{Hold, Locks};
 use crate::os::{host, sigbus};
+use crate::probe::Accept;
 use crate::read::Units;
 use crate::stats::{Event, Miss, Refusal};
 use crate::superblock::{EPOCH_AT, Superblock};
@@ -34,7 +35,7 @@ const END_WAIT: Duration = Duration::from_secs(10);
 const UNNUMBERED: u16 = u16::MAX;
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    pub(crate) static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 /// An attached region. Dropping it leaves the process slot in good order and unmaps.
@@ -46,6 +47,7 @@ pub struct Live {
     is_populating: AtomicBool,
     is_ending: AtomicBool,
     lent: AtomicUsize,
+    pub(crate) copy_threads: u8,
 }
 
 impl Live {
@@ -54,9 +56,9 @@ impl Live {
         core: Core<Mapped>,
         locks: Option<Locks>,
         medium: Medium,
-        populate: bool,
+        options: &AttachOptions,
     ) -> Arc<Self> {
-        let populate = populate && medium.is_allocated();
+        let populate = options.populate && medium.is_allocated();
         let live = Arc::new(Self {
             core,
             locks,
@@ -65,6 +67,7 @@ impl Live {
             is_populating: AtomicBool::new(populate),
             is_ending: AtomicBool::new(false),
             lent: AtomicUsize::new(0),
+            copy_threads: options.copy_threads,
         });
         let weak = Arc::downgrade(&live);
         spawn("hymcache-janitor", move || janitor(&weak));
@@ -187,6 +190,13 @@ impl Live {
             self.core.stats.add(Event::MissLost, 1);
             return Err(Miss::Lost);
         }
+        if self.shares(buffers.len())
+            && let Some(place) = self.core.locate(key, Accept::Readable)
+            && let Some(bytes) = self.read_halves(place, Some(key), units, buffers)
+        {
+            self.core.used(place);
+            return Ok(bytes);
+        }
         SCRATCH.with_borrow_mut(|scratch| self.core.get(key, units, buffers, scratch))
     }
 
@@ -199,7 +209,10 @@ impl Live {
             self.core.stats.add(Event::PutLost, 1);
             return Err(Refusal::Lost);
         }
-        SCRATCH.with_borrow_mut(|scratch| self.core.put(key, shape, buffers, scratch))
+        SCRATCH.with_borrow_mut(|scratch| {
+            let copy = |place, scratch: &mut _| self.copy_in_halves(place, 0, buffers, scratch);
+            self.core.put_by(key, shape, buffers.len(), scratch, copy)
+        })
     }
 
     /// Retires own objects. Returns how many.
@@ -230,8 +243,10 @@ impl Live {
         if !self.ready() {
             return Err(Refusal::Lost);
         }
-        let result =
-            SCRATCH.with_borrow_mut(|scratch| self.core.write(place, section, buffers, scratch));
+        let result = SCRATCH.with_borrow_mut(|scratch| {
+            let copy = || self.copy_in_halves(place, section, buffers, scratch);
+            self.core.write_by(place, section, copy)
+        });
         if result.is_ok() {
             self.core.stats.add(Event::PutBytes, buffers.len());
         }
@@ -244,7 +259,12 @@ impl Live {
     /// The reason of the miss, already counted.
     pub fn read(&self, place: Place, units: Units, buffers: Buffers) -> Result<u64, Miss> {
         let result = if self.ready() && self.core.is_place(place) {
-            SCRATCH.with_borrow_mut(|scratch| self.core.read(place, None, units, buffers, scratch))
+            let one = || {
+                SCRATCH
+                    .with_borrow_mut(|scratch| self.core.read(place, None, units, buffers, scratch))
+            };
+            self.read_halves(place, None, units, buffers)
+                .map_or_else(one, Ok)
         } else {
             Err(Miss::Lost)
         };

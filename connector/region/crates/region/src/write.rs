@@ -14,6 +14,7 @@ use crate::header::{self, CRC32C, Header};
 use crate::layout::{LINE, WAYS};
 use crate::memory::{Check, Memory, Step};
 use crate::probe::{Accept, tag};
+use crate::read::Units;
 use crate::stats::{Event, Refusal};
 use crate::tiles::Tiles;
 use crate::words::{ChunkWord, GENERATION_MAX, HeaderWord, Progress, State};
@@ -46,9 +47,23 @@ impl<M: Memory> Core<M> {
         buffers: Buffers,
         scratch: &mut Scratch,
     ) -> Result<(), Refusal> {
+        self.put_by(key, shape, buffers.len(), scratch, |place, scratch| {
+            self.copy_section(place, Units::ALL, buffers, scratch)
+        })
+    }
+
+    /// [`Core::put`] of `bytes` that `copy` stores.
+    pub(crate) fn put_by(
+        &self,
+        key: &Digest,
+        shape: Shape,
+        bytes: u64,
+        scratch: &mut Scratch,
+        copy: impl FnOnce(Place, &mut Scratch) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
         let result = self.reserve(key, shape, scratch).and_then(|place| {
             let stored = self
-                .write_section(place, 0, buffers, scratch)
+                .write_section(place, 0, || copy(place, scratch))
                 .and_then(|()| self.commit(place, scratch));
             if stored.is_err() {
                 self.abort(place);
@@ -58,7 +73,7 @@ impl<M: Memory> Core<M> {
         match result {
             Ok(()) => {
                 self.stats.add(Event::Puts, 1);
-                self.stats.add(Event::PutBytes, buffers.len());
+                self.stats.add(Event::PutBytes, bytes);
             }
             Err(refusal) => self.stats.add(refusal.into(), 1),
         }
@@ -235,10 +250,26 @@ impl<M: Memory> Core<M> {
         buffers: Buffers,
         scratch: &mut Scratch,
     ) -> Result<(), Refusal> {
+        self.write_by(place, section, || {
+            let units = Units {
+                section,
+                ..Units::ALL
+            };
+            self.copy_section(place, units, buffers, scratch)
+        })
+    }
+
+    /// [`Core::write`] of what `copy` stores.
+    pub(crate) fn write_by(
+        &self,
+        place: Place,
+        section: u32,
+        copy: impl FnOnce() -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
         let own = self.own_place(place).ok_or(Refusal::Gone)?;
         let entry = self.list_write(own, place).ok_or(Refusal::Full)?;
         // Only now: from here on whoever frees the chunks sees this entry, or this process sees the header let go.
-        let result = self.write_section(place, section, buffers, scratch);
+        let result = self.write_section(place, section, copy);
         self.mem.store(entry, 0);
         result
     }
@@ -254,11 +285,10 @@ impl<M: Memory> Core<M> {
         &self,
         place: Place,
         section: u32,
-        buffers: Buffers,
-        scratch: &mut Scratch,
+        copy: impl FnOnce() -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let own = self.own_place(place).ok_or(Refusal::Gone)?;
-        let result = self.copy_section(own, place, section, buffers, scratch);
+        let result = copy();
         let done = Progress(0).with(section % SECTIONS_MAX, result.is_ok());
         let at = self.layout.progress(own.domain, place.header);
         let mut word = self.mem.load(at);
@@ -271,21 +301,23 @@ impl<M: Memory> Core<M> {
         result
     }
 
-    fn copy_section(
+    /// Copies units of a section in, which are then in memory as far as this thread is concerned.
+    pub(crate) fn copy_section(
         &self,
-        own: &Own,
         place: Place,
-        section: u32,
+        units: Units,
         buffers: Buffers,
         scratch: &mut Scratch,
     ) -> Result<(), Refusal> {
+        let own = self.own_place(place).ok_or(Refusal::Gone)?;
         let line = self.line(self.layout.header(own.domain, place.header));
         let header = Header::decode(&line);
         if !header.word.is(State::Writing) || header.word.generation() != place.generation {
             return Err(Refusal::Gone);
         }
-        let bytes = u64::from(header.units) * u64::from(header.unit_bytes);
-        if section >= header.sections.into() || buffers.len() != bytes {
+        let count = units.of(header.units).ok_or(Refusal::Gone)?;
+        let bytes = u64::from(count) * u64::from(header.unit_bytes);
+        if units.section >= header.sections.into() || buffers.len() != bytes {
             return Err(Refusal::Gone);
         }
         self.follow_chain(own, place, &header, scratch)
@@ -293,15 +325,9 @@ impl<M: Memory> Core<M> {
         if !self.mem.is_intact() {
             return Err(Refusal::Lost);
         }
-        let first = u64::from(section) * u64::from(header.units);
+        let first = u64::from(units.section) * u64::from(header.units) + u64::from(units.first);
         let shape = (u64::from(header.unit_bytes), header.unit_stride());
-        let tiles = Tiles::new(
-            &self.layout,
-            &scratch.chunks,
-            shape,
-            first,
-            header.units.into(),
-        );
+        let tiles = Tiles::new(&self.layout, &scratch.chunks, shape, first, count.into());
         let mut cursor = Cursor::new(buffers);
         let (mut crc, mut seen) = (0, 0);
         for tile in tiles {

@@ -49,6 +49,7 @@ class Region:
         host: str | None = None,
         lock_file: str | os.PathLike[str] | None = None,
         populate: bool = True,
+        copy_threads: int = 1,
     ) -> Self: ...
     def close(self) -> None: ...
     @property

@@ -114,6 +114,7 @@ class _AttachOptions(TypedDict, total=False):
     epoch: int | None
     lock_file: str | os.PathLike[str] | None
     populate: bool
+    copy_threads: Literal[1, 2]
 
 
 class _FormatOptions(TypedDict, total=False):
@@ -167,11 +168,12 @@ class Region(_native.Region):
             host: name of this host, by default `HYMCACHE_HOST` or else its boot: a domain has one host.
             **options: `domain` to store into (0); `read_only`; `uuid` and `epoch` that are expected (any);
                 `lock_file`, for devices: a file that all users of the device on this host share; `populate` (True):
-                fault the mapping in, in the background, where that costs no memory.
+                fault the mapping in, in the background, where that costs no memory; `copy_threads` (1): 2 = an
+                object of 4 MiB or more, in at least two units, is copied by two threads.
 
         Raises:
             ValueError: a domain that the region does not have.
-            RegionError: kinds `unformatted` and `formatting` (worth waiting for), `foreign`, `torn`, `newer`,
+            RegionError: kinds `unformatted` and `formatting` (worth waiting for), `foreign`, `torn`, `newer`, `older`,
                 `truncated`, `wrong-uuid`, `wrong-epoch`, `owned` (the domain is another host's), `crowded`, `busy`,
                 `io`.
             HandoverError: a socket target refused.
