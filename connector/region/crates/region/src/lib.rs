@@ -5,7 +5,7 @@
 //! | format | [`layout`], [`superblock`], [`header`], [`words`], [`domain`] | where every byte lies and what it means |
 //! | protocol | [`probe`], [`read`], [`view`], [`write`], [`evict`], [`sweep`], [`inspect`] over [`memory::Memory`] | order of loads, stores, flushes, fences |
 //! | advice | [`ring`], [`touch`], [`hint`], [`news`] over the same | what one host tells the others; losing it costs time, never truth |
-//! | policy | [`uses`], [`victims`], [`ghosts`], [`duel`] | which object goes next; hints alone |
+//! | policy | [`uses`], [`copies`], [`victims`], [`ghosts`], [`duel`] | which object goes next; hints alone |
 //! | process | [`mapped`], [`os`], [`attach`], [`region`] | files, mappings, locks, signals, threads |
 //!
 //! The protocol is generic over [`memory::Memory`]: the product runs it on [`mapped::Mapped`], the tests on models that
@@ -14,6 +14,7 @@
 pub mod advice;
 pub mod attach;
 pub mod buffers;
+pub mod copies;
 pub mod core;
 pub mod digest;
 pub mod domain;

@@ -10,7 +10,7 @@ use crate::header::Header;
 use crate::layout::{Counter, LINE, WAYS};
 use crate::memory::{Check, Memory, Step};
 use crate::stats::Event;
-use crate::words::{HeaderWord, State, quarantine_entry};
+use crate::words::{HeaderWord, Recency, State, quarantine_entry};
 
 /// Keys probed together: their lines fit into L1. Two fences per batch and foreign domain wait for memory, so fewer
 /// batches are faster: 1,000 keys in four domains took 229 us in batches of 32, 211 of 64, 183 of 128.
@@ -212,12 +212,8 @@ impl<M: Memory> Core<M> {
             self.locate_batch(&keys[..n], &mut found[..n]);
             let hits = found[..n].iter().take_while(|f| f.is_some()).count();
             for (i, place) in found[..hits].iter().flatten().enumerate() {
-                if !self.touch(
-                    *place,
-                    first_tick.wrapping_add((count - 1 - run - i) as u64),
-                ) {
-                    elsewhere.push(*place);
-                }
+                let tick = first_tick.wrapping_add((count - 1 - run - i) as u64);
+                elsewhere.extend(self.touch(*place, tick));
                 visit(*place);
             }
             run += hits;
@@ -238,15 +234,20 @@ impl<M: Memory> Core<M> {
         run
     }
 
-    /// Marks an own object as used at `tick`. False for another domain's, which is not ours to mark: see
-    /// [`Core::tell_used`].
+    /// Marks an own object as used at `tick`. Returns the place whose owner is to be told instead, which is not ours to
+    /// mark: another domain's object, or the original of a copy. See [`Core::tell_used`].
     #[inline]
-    pub(crate) fn touch(&self, place: Place, tick: u64) -> bool {
+    pub(crate) fn touch(&self, place: Place, tick: u64) -> Option<Place> {
         let own = self.own.as_ref().filter(|own| own.domain == place.domain);
-        if let Some(own) = own {
-            self.mark_used(own, place.header, tick);
+        let Some(own) = own else { return Some(place) };
+        let recency = self.mem.load(self.layout.recency(own.domain, place.header));
+        if recency == Recency::COPY.0
+            && let Some(original) = self.original(own, place.header)
+        {
+            return Some(original); // the copy keeps its age
         }
-        own.is_some()
+        self.mark_used(own, place.header, tick);
+        None
     }
 
     /// True when this object failed its checks here before.

@@ -139,9 +139,9 @@ impl<M: Memory> Core<M> {
     pub(crate) fn used(&self, place: Place) {
         if let Some(own) = &self.own
             && !self.is_fresh(own, place)
-            && !self.touch(place, self.ticks(own.domain, 1))
+            && let Some(elsewhere) = self.touch(place, self.ticks(own.domain, 1))
         {
-            self.tell_used(std::iter::once(place));
+            self.tell_used(std::iter::once(elsewhere));
         }
     }
 

@@ -114,11 +114,14 @@ impl<M: Memory> Core<M> {
         }
     }
 
-    /// Puts the object of a claimed header on its list.
+    /// Puts the object of a claimed header on its list: a later copy at the end that goes first.
     pub(crate) fn mark_stored(&self, own: &Own, header: u32) {
         let at = self.layout.recency(own.domain, header);
         let claimed = Recency(self.mem.load(at));
-        let recency = if claimed.is(Class::Recalled) {
+        let recency = if self.original(own, header).is_some() {
+            self.count_recent(own, 1);
+            Recency::COPY
+        } else if claimed.is(Class::Recalled) {
             Recency::new(Class::Frequent, claimed.tick())
         } else {
             self.count_recent(own, 1);

@@ -260,6 +260,8 @@ pub struct Recency(pub u64);
 impl Recency {
     /// Ticks are below this.
     pub const TICK_MASK: u64 = (1 << 48) - 1;
+    /// A live object that a lower domain has too, or one that damage made old: the oldest of those used once.
+    pub const COPY: Self = Self::new(Class::Live, 0);
 
     /// Packs class and tick.
     pub const fn new(class: Class, tick: u64) -> Self {
