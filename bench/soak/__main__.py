@@ -15,10 +15,11 @@ from figures.world import shared_memory
 from soak.campaign import Log, run
 from soak.churning import FREEZES, KILLS
 from soak.cycles import CYCLING
+from soak.late import LATE
 from soak.silence import SILENCE
 from soak.zombie import ZOMBIE
 
-CAMPAIGNS = {campaign.name: campaign for campaign in (KILLS, FREEZES, ZOMBIE, SILENCE, CYCLING)}
+CAMPAIGNS = {campaign.name: campaign for campaign in (KILLS, FREEZES, LATE, ZOMBIE, SILENCE, CYCLING)}
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -1,4 +1,4 @@
-"""Four processes in two domains that are killed and frozen at random points while they put, get and evict."""
+"""Four processes in two domains, killed and frozen at random points while they put, split puts, get and evict."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ def problems(result: Result) -> list[str]:
     found = []
     if result["wrong"] or result["failed"]:
         found.append(f"{result['wrong']} workers read wrong bytes, {result['failed']} failed")
+    if result["left_by_the_dead"]:
+        found.append(f"{result['left_by_the_dead']} chunks were still held by the dead after the sweep")
+    if not result["splits"]["committed"]:
+        found.append("no put was split: nothing was tried")
     lost = sum(chunks - kept for kept, chunks in result["usable"])
     if lost:
         found.append(f"{lost} chunks are lost")
@@ -42,14 +46,15 @@ def problems(result: Result) -> list[str]:
 
 def total(results: list[Result]) -> Result:
     """Sums, and the slowest return of room."""
-    sums = {name: sum(result[name] for result in results) for name in ("kills", "freezes", "wrong", "failed")}
+    sums: Result = {name: sum(result[name] for result in results) for name in ("kills", "freezes", "wrong", "failed")}
+    sums["splits"] = {name: sum(result["splits"][name] for result in results) for name in results[0]["splits"]}
     sums["lost_chunks"] = sum(chunks - kept for result in results for kept, chunks in result["usable"])
     return {**sums, "slowest_seconds_until_swept": max(result["seconds_until_swept"] for result in results)}
 
 
 KILLS = Campaign(
     "kills",
-    "1,000 kill -9 at random points, 4 processes in 2 domains",
+    "1,000 kill -9 at random points, 4 processes in 2 domains, puts split among 3",
     20,
     lambda path, rng: churn(path, rng, kills=50, freezes=0),
     problems,
@@ -57,7 +62,7 @@ KILLS = Campaign(
 )
 FREEZES = Campaign(
     "freezes",
-    "200 freezes and thaws at random points among 50 kills, 4 processes in 2 domains",
+    "200 freezes and thaws at random points among 50 kills, 4 processes in 2 domains, puts split among 3",
     10,
     lambda path, rng: churn(path, rng, kills=5, freezes=20),
     problems,

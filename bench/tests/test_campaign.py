@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from figures.world import shared_memory
-from soak import churning, cycles, silence, zombie
+from soak import churning, cycles, late, silence, zombie
 from soak.campaign import Campaign, Log, Result, run
 
 
@@ -56,10 +56,28 @@ def test_seeds_differ(tmp_path: Path) -> None:
 
 
 def test_what_must_not_be_is_a_problem() -> None:
-    churned = {"wrong": 0, "failed": 0, "usable": [[5, 5], [5, 5]], "seconds_until_swept": 0.1}
+    churned = {
+        "wrong": 0,
+        "failed": 0,
+        "splits": {"committed": 1},
+        "left_by_the_dead": 0,
+        "usable": [[5, 5], [5, 5]],
+        "seconds_until_swept": 0.1,
+    }
     assert churning.problems(churned) == []
-    for change in ({"wrong": 1}, {"failed": 1}, {"usable": [[5, 5], [4, 5]]}, {"seconds_until_swept": 2.5}):
+    for change in (
+        {"wrong": 1},
+        {"failed": 1},
+        {"splits": {"committed": 0}},
+        {"left_by_the_dead": 1},
+        {"usable": [[5, 5], [4, 5]]},
+        {"seconds_until_swept": 2.5},
+    ):
         assert churning.problems(churned | change)
+    resumed = {"inside": 30, "unreserved": 0, "refused": 0, "wrong": 0, "lost": 0}
+    assert late.problems(resumed) == []
+    for change in ({"inside": 1}, {"unreserved": 30}, {"refused": 1}, {"wrong": 1}, {"lost": 1}):
+        assert late.problems(resumed | change)
     stopped = {"wrong": 0, "verify_failures": 0, "inside": 1, "taken": 0, "accounted_seconds": 0.0, "words": True}
     assert zombie.problems(stopped) == []
     for change in (
@@ -81,6 +99,6 @@ def test_what_must_not_be_is_a_problem() -> None:
         assert cycles.problems(cycled | change)
 
 
-def test_a_short_churn_and_a_zombie_pass(tmp_path: Path) -> None:
-    for campaign in (churning.FREEZES, zombie.ZOMBIE):
+def test_a_short_churn_late_commits_and_a_zombie_pass(tmp_path: Path) -> None:
+    for campaign in (churning.FREEZES, late.LATE, zombie.ZOMBIE):
         assert go(campaign, Log(tmp_path, campaign, 1), 1) == []

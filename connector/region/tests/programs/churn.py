@@ -1,9 +1,10 @@
-"""Several processes put, get and evict in one region while they are killed and frozen; prints what happened as JSON.
+"""Four processes use one region in every way (see `worker.py`), killed and frozen; prints what happened as JSON.
 
     churn.py MEDIUM SECONDS_MAX KILLS FREEZES SEED
 
-Forks its workers, so that one costs milliseconds. A worker that reads other bytes than those stored under a key exits
-with status 3. At the end every chunk of both domains must be usable.
+Three are in one domain, so that a put can be split among them, one is in the other. Forks its workers, so that one
+costs milliseconds. A worker that reads other bytes than those stored under a key exits with status 3. At the end every
+chunk of both domains must be usable.
 """
 
 from __future__ import annotations
@@ -17,49 +18,14 @@ import sys
 import time
 
 from hymcache.region import Namespace, Region
-
-FINGERPRINT = bytes(32)
-UNITS = 5
-UNIT_BYTES = 40_000
-KEYS = 60
-WRONG = 3
+from worker import FINGERPRINT, KEYS, LEASE_SECONDS, WRONG, Counts, Mailboxes, Worker, name
 
 
-def content(key: int, version: int) -> bytes:
-    """Five units; every 16 bytes of each name key, version and unit."""
-    unit = [b"%04d%08d%04d" % (key, version, u) for u in range(UNITS)]
-    return b"".join(stamp * (UNIT_BYTES // 16) for stamp in unit)
-
-
-def is_content(key: int, data: bytes) -> bool:
-    return data[:4] == b"%04d" % key and data == content(key, int(data[4:12]))
-
-
-def work(medium: str, domain: int, seed: int) -> None:
-    rng = random.Random(seed)
-    ns = Region.attach(medium, domain=domain, host="one").namespace(FINGERPRINT)
-    out = bytearray(UNITS * UNIT_BYTES)
-    version = seed % 10**8
-    while True:
-        key = rng.randrange(KEYS)
-        name = b"key-%d" % key
-        action = rng.random()
-        if action < 0.1:
-            ns.evict([name])
-        elif action < 0.5:
-            version = (version + 1) % 10**8
-            ns.put(name, content(key, version), units=UNITS)
-        elif ns.get_into(name, out) and not is_content(key, bytes(out)):
-            os._exit(WRONG)
-        elif action > 0.95:
-            ns.lookup([b"key-%d" % k for k in range(KEYS)])
-
-
-def start(medium: str, domain: int, seed: int) -> int:
+def start(medium: str, domain: int, seed: int, boxes: Mailboxes, counts: memoryview) -> int:
     pid = os.fork()
     if pid == 0:
         with contextlib.suppress(BaseException):
-            work(medium, domain, seed)
+            Worker(medium, domain, seed, boxes, counts).run()
         os._exit(1)
     return pid
 
@@ -72,7 +38,7 @@ def fill(ns: Namespace, region: Region, domain: int, chunk_bytes: int) -> tuple[
     """
     info = region.info()
     chunks = info.chunks // info.domains
-    while ns.evict([b"key-%d" % key for key in range(KEYS)]):
+    while ns.evict([name(key) for key in range(KEYS)]):
         pass  # else those that the other domain used last would outlive what follows
     names = [b"fill-%d-%d" % (domain, i) for i in range(chunks)]
     stored = sum(ns.put(name, bytes(chunk_bytes)) for name in names)
@@ -83,16 +49,23 @@ def fill(ns: Namespace, region: Region, domain: int, chunk_bytes: int) -> tuple[
 def main() -> None:
     medium, seconds, kills, freezes, seed = sys.argv[1], *map(int, sys.argv[2:])
     rng = random.Random(seed)
-    workers = {start(medium, i % 2, rng.randrange(10**8)): i % 2 for i in range(4)}
+    lonely = seed % 2
+    domains = [lonely, *[1 - lonely] * 3]
+    boxes, counts = [Mailboxes(), Mailboxes()], Counts(len(domains))
+
+    def begin(i: int) -> int:
+        return start(medium, domains[i], rng.randrange(10**8), boxes[domains[i]], counts.rows[i])
+
+    workers = {begin(i): i for i in range(len(domains))}
     deadline = time.monotonic() + seconds
     done = {"kills": 0, "freezes": 0, "wrong": 0, "failed": 0}
 
     def reap(pid: int) -> None:
-        domain = workers.pop(pid)
+        i = workers.pop(pid)
         _, status = os.waitpid(pid, 0)
         if not os.WIFSIGNALED(status):
             done["wrong" if os.WEXITSTATUS(status) == WRONG else "failed"] += 1
-        workers[start(medium, domain, rng.randrange(10**8))] = domain
+        workers[begin(i)] = i
 
     while (done["kills"] < kills or done["freezes"] < freezes) and time.monotonic() < deadline and not done["wrong"]:
         time.sleep(rng.uniform(0.005, 0.04))
@@ -112,17 +85,24 @@ def main() -> None:
     for pid in workers:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    started = time.monotonic()
-    usable, swept = [], []
+    swept, left = [], 0
+    usable, filled = [], []
     for domain in range(2):
         began = time.monotonic()
         with Region.attach(medium, domain=domain, host="one") as region:
             while region.sweep():
                 pass
             swept.append(time.monotonic() - began)
+            use = region.chunk_use(domain)
+            left += use["writing"] + use["leaving"] + use["orphaned"]
+    time.sleep(LEASE_SECONDS)  # those of the dead end by themselves
+    for domain in range(2):
+        began = time.monotonic()
+        with Region.attach(medium, domain=domain, host="one") as region:
             usable.append(fill(region.namespace(FINGERPRINT), region, domain, region.info().chunk_bytes))
-    seconds = {"seconds_until_swept": max(swept), "seconds_until_usable": time.monotonic() - started}
-    json.dump({**done, "usable": usable, **seconds}, sys.stdout)
+        filled.append(time.monotonic() - began)
+    seconds = {"seconds_until_swept": max(swept), "seconds_until_usable": sum(swept) + sum(filled)}
+    json.dump({**done, "splits": counts.total(), "left_by_the_dead": left, "usable": usable, **seconds}, sys.stdout)
 
 
 if __name__ == "__main__":
