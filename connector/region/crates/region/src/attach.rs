@@ -83,12 +83,27 @@ pub fn attach(target: &Target, options: &AttachOptions) -> Result<Arc<Live>> {
     }
     let (superblock, layout, own) = result?;
     let core = Core::new(mapped, layout, superblock.identity, own, clock::now_ms);
-    if let Some(own) = &core.own {
-        core.enter(own, std::process::id());
+    if let (Some(own), Some(locks)) = (&core.own, &locks) {
+        enter(&core, own, locks)?;
     }
     // A reader takes no lock, but may ask who holds one.
     let locks = locks.or_else(|| Locks::open(&medium, options.lock_file.as_deref()).ok());
     Ok(Live::start(core, locks, medium, options))
+}
+
+/// Takes the process slot that `own` names, whose lock is held, and lets others through the turnstile.
+fn enter(core: &Core<Mapped>, own: &Own, locks: &Locks) -> Result<()> {
+    let layout = &core.layout;
+    let slots = u64::from(layout.geometry.processes) * PROCESS_BYTES;
+    let is_alone = !locks.is_held_elsewhere(layout.process(own.domain, 0), slots)?;
+    if is_alone {
+        core.enter_alone(own, std::process::id());
+    }
+    locks.unlock(layout.domain(own.domain), LINE);
+    if !is_alone {
+        core.enter(own, std::process::id());
+    }
+    Ok(())
 }
 
 /// Reads the superblock fresh and compares it with what is expected.
@@ -186,7 +201,8 @@ fn wait_for(locks: &Locks, at: u64, len: u64, hold: Hold, name: &str) -> Result<
     Ok(())
 }
 
-/// Makes the domain this host's, maps it for writing, and takes a process slot's lock.
+/// Makes the domain this host's, maps it for writing, and takes a process slot's lock. Also that of the turnstile, so that
+/// nobody else takes a slot until [`enter`].
 fn own_domain(
     mapped: &Mapped,
     layout: &Layout,
@@ -207,9 +223,7 @@ fn own_domain(
     }
     let turnstile = layout.domain(domain);
     wait_for(locks, turnstile, LINE, Hold::Alone, name)?;
-    let claimed = claim_domain(mapped, layout, locks, options, name);
-    locks.unlock(turnstile, LINE);
-    claimed?;
+    claim_domain(mapped, layout, locks, options, name)?;
     for process in 0..layout.geometry.processes {
         if locks.try_lock(layout.process(domain, process), 1, Hold::Alone)? {
             return Ok(Own {

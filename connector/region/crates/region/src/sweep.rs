@@ -31,9 +31,25 @@ pub mod slot {
 }
 
 impl<M: Memory> Core<M> {
-    /// Takes a process slot whose lock byte the caller holds, after sweeping what its former holder left.
+    /// Takes a process slot whose lock byte the caller holds, after sweeping what its former holder left. That is done
+    /// whatever the slot's word says: it may be damaged, and the lock is the proof.
     pub fn enter(&self, own: &Own, pid: u32) {
-        self.sweep_process(own, own.process);
+        self.take_back(own, own.process);
+        self.take_slot(own, pid);
+    }
+
+    /// As [`Core::enter`], after freeing everything that is neither free nor an object, and all process slots: what the
+    /// dead left, and what no process ever wrote, such as a state without a meaning or an owner that is nobody. While any
+    /// process lives nobody may touch the latter: the damaged line may be the one that it stores for.
+    ///
+    /// The caller proves that no process of the domain lives: it keeps others from taking a slot, holds its own slot's
+    /// lock byte, and has seen that nobody holds another one.
+    pub fn enter_alone(&self, own: &Own, pid: u32) {
+        self.sweep_domain(own);
+        self.take_slot(own, pid);
+    }
+
+    fn take_slot(&self, own: &Own, pid: u32) {
         let at = self.layout.process(own.domain, own.process);
         let word = ProcessWord(self.mem.load(at + slot::WORD));
         self.mem.store(at + slot::PID, pid.into());
@@ -80,31 +96,74 @@ impl<M: Memory> Core<M> {
 
     /// Frees everything a dead process held, then its slot. The caller holds the slot's lock byte.
     pub fn sweep_process(&self, own: &Own, process: u32) {
-        let at = self.layout.process(own.domain, process);
-        let word = ProcessWord(self.mem.load(at + slot::WORD));
-        if !word.is_live() {
-            return;
+        if self.is_process_live(own, process) {
+            self.take_back(own, process);
         }
+    }
+
+    fn take_back(&self, own: &Own, process: u32) {
+        let is_left = |word: HeaderWord| {
+            (word.is(State::Writing) || word.is(State::Leaving)) && word.owner() == process
+        };
+        self.forget_writes(own, process);
+        let released = self.release_where(own, is_left);
+        if released > 0 || self.is_process_live(own, process) {
+            let chunks = self.sweep_orphans(own);
+            self.stats.add(Event::ReclaimedChunks, chunks);
+        }
+        self.free_slot(own, process);
+    }
+
+    fn sweep_domain(&self, own: &Own) {
+        let processes = 0..self.layout.geometry.processes;
+        for process in processes.clone() {
+            self.forget_writes(own, process);
+        }
+        let is_stranded = |word: HeaderWord| {
+            !word.is(State::Free) && !word.is(State::Valid) && !word.is(State::Retired)
+        };
+        if self.release_where(own, is_stranded) > 0 {
+            let chunks = self.sweep_orphans(own);
+            self.stats.add(Event::ReclaimedChunks, chunks);
+        }
+        for process in processes {
+            self.free_slot(own, process);
+        }
+    }
+
+    fn forget_writes(&self, own: &Own, process: u32) {
+        let at = self.layout.process(own.domain, process) + slot::WRITES;
         for entry in 0..WRITES_MAX {
-            self.mem.store(at + slot::WRITES + 8 * u64::from(entry), 0);
+            self.mem.store(at + 8 * u64::from(entry), 0);
         }
+    }
+
+    /// Releases the headers whose word is as asked for. Returns how many.
+    fn release_where(&self, own: &Own, is_left: impl Fn(HeaderWord) -> bool) -> u64 {
+        let mut released = 0;
         for header in 0..self.layout.headers() {
             let line_at = self.layout.header(own.domain, header);
             let word = HeaderWord(self.mem.load(line_at));
-            if (word.is(State::Writing) || word.is(State::Leaving)) && word.owner() == process {
-                let line = self.line(line_at);
-                if HeaderWord(line[0]) == word {
-                    let freed = self.release(own, header, &line, |_| ());
-                    self.stats
-                        .add(Event::ReclaimedHeaders, freed.is_some().into());
-                    self.stats.add(Event::ReclaimedChunks, freed.unwrap_or(0));
-                }
+            if !is_left(word) {
+                continue;
+            }
+            let line = self.line(line_at);
+            if HeaderWord(line[0]) == word
+                && let Some(chunks) = self.release(own, header, &line, |_| ())
+            {
+                released += 1;
+                self.stats.add(Event::ReclaimedChunks, chunks);
             }
         }
-        let chunks = self.sweep_orphans(own);
-        self.stats.add(Event::ReclaimedChunks, chunks);
+        self.stats.add(Event::ReclaimedHeaders, released);
+        released
+    }
+
+    fn free_slot(&self, own: &Own, process: u32) {
+        let at = self.layout.process(own.domain, process) + slot::WORD;
+        let word = ProcessWord(self.mem.load(at));
         let free = ProcessWord::new(Life::Free, word.incarnation());
-        if self.mem.cas(at + slot::WORD, word.0, free.0).is_ok() {
+        if word.is_live() && self.mem.cas(at, word.0, free.0).is_ok() {
             self.stats.add(Event::ReclaimedProcesses, 1);
         }
     }

@@ -10,6 +10,7 @@ mod epochs;
 mod flips;
 mod fuzz;
 mod neighbours;
+mod stranded;
 
 /// A setting of the run.
 fn setting(name: &str, default: u64) -> u64 {
