@@ -165,6 +165,16 @@ fn superblock(
             ),
         );
     }
+    let (granule, page) = (layout.geometry.granule, medium.page_bytes);
+    if granule % page != 0 && !options.read_only {
+        return fail(
+            ErrorKind::Invalid,
+            format!(
+                "domains begin at multiples of {granule} bytes, which a device of alignment {page} cannot protect from \
+                 one another; attach it read-only, align the device to less, or format it anew"
+            ),
+        );
+    }
     if identity.software && layout.geometry.domains > 1 && !hymcache_copy::line::reaches_memory() {
         return fail(
             ErrorKind::Invalid,

@@ -49,8 +49,7 @@ pub struct FormatOptions {
 /// Bad numbers, a medium that holds something else, processes that are attached, another format that is running.
 pub fn format(target: &Target, options: &FormatOptions) -> Result<(Superblock, Layout)> {
     if let Some(size) = options.size {
-        // Before a file is created for it.
-        plan(size, options.chunk_bytes, options.domains, options.objects)?;
+        planned(options, size, 1)?; // before a file is created for it
     }
     if !options.hardware && options.domains > 1 && !hymcache_copy::line::reaches_memory() {
         return Err(RegionError::invalid(
@@ -66,6 +65,11 @@ pub fn format(target: &Target, options: &FormatOptions) -> Result<(Superblock, L
         let _ = std::fs::remove_file(path); // ours alone: nobody else held its lock
     }
     formatted
+}
+
+fn planned(options: &FormatOptions, bytes: u64, page_bytes: u64) -> Result<Layout> {
+    let (chunk_bytes, objects) = (options.chunk_bytes, options.objects);
+    plan(bytes, chunk_bytes, options.domains, objects, page_bytes)
 }
 
 /// Formats a medium that nobody else formats or uses.
@@ -94,7 +98,7 @@ fn format_locked(
         )));
     }
     let bytes = options.size.unwrap_or(medium.bytes);
-    let layout = plan(bytes, options.chunk_bytes, options.domains, options.objects)?;
+    let layout = planned(options, bytes, medium.page_bytes)?;
     medium.allocate(layout.geometry.bytes)?;
     let superblock = Superblock {
         identity: Identity {
@@ -182,11 +186,15 @@ fn judge_old(medium: &Medium, options: &FormatOptions, uuid: &[u8; 16]) -> Resul
 fn first_page(medium: &Medium) -> Result<Vec<u8>> {
     let mut page = vec![0; SUPERBLOCK_BYTES as usize];
     if medium.is_device {
+        sigbus::unblock();
         let mapped = Mapped::new(Mapping::new(medium)?, hymcache_copy::Choice::portable());
         mapped.invalidate(0, SUPERBLOCK_BYTES, Step::SuperblockInvalidate);
         mapped.full_fence(Step::SuperblockFence);
         for (i, word) in page.chunks_exact_mut(8).enumerate() {
             word.copy_from_slice(&mapped.load(8 * i as u64).to_le_bytes());
+        }
+        if !mapped.is_intact() {
+            return Err(holes(medium)); // what was read are the zeros that cover a hole
         }
         return Ok(page);
     }
@@ -209,11 +217,15 @@ fn write(medium: &Medium, superblock: &Superblock, layout: &Layout, zeroed: u64)
     if mapped.is_intact() {
         return Ok(());
     }
+    Err(holes(medium))
+}
+
+fn holes(medium: &Medium) -> RegionError {
     let message = format!(
         "{}: the medium has holes; it was not formatted",
         medium.name
     );
-    Err(RegionError::new(ErrorKind::Io, message))
+    RegionError::new(ErrorKind::Io, message)
 }
 
 /// Writes everything before the pool: a superblock that says so first, one that says ready last. Zeros and counters are

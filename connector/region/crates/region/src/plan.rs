@@ -16,11 +16,17 @@ const SETS_MIN: u64 = 4;
 /// A table slot of four lines holds 31 unit checksums: units of 66 KiB or more fill their chunks.
 const TABLE_LINES: u32 = 4;
 
-/// Plans a region.
+/// Plans a region on a medium with pages of `page_bytes`: what domains protect from one another is whole pages.
 ///
 /// # Errors
 /// A number is out of range, or the parts do not fit.
-pub fn plan(bytes: u64, chunk_bytes: u64, domains: u32, objects: Option<u64>) -> Result<Layout> {
+pub fn plan(
+    bytes: u64,
+    chunk_bytes: u64,
+    domains: u32,
+    objects: Option<u64>,
+    page_bytes: u64,
+) -> Result<Layout> {
     if !bytes.is_multiple_of(PAGE_BYTES) {
         return Err(RegionError::invalid(format!(
             "size: expected a multiple of {PAGE_BYTES}, found {bytes}"
@@ -43,17 +49,24 @@ pub fn plan(bytes: u64, chunk_bytes: u64, domains: u32, objects: Option<u64>) ->
     let mut chunks = u32::try_from(share / chunk_bytes).unwrap_or(u32::MAX);
     // Metadata grows with the chunks it describes: take chunks away until both fit, a sixty-fourth at a time.
     loop {
-        let granule = geometry(bytes, chunk_bytes, domains, 1, None).granule;
+        let planned = |chunks, objects| {
+            let geometry = geometry(bytes, chunk_bytes, domains, chunks, objects);
+            let granule = geometry.granule.max(page_bytes);
+            Geometry {
+                granule,
+                ..geometry
+            }
+        };
+        let granule = planned(1, None).granule;
         let per_granule = (granule / chunk_bytes).max(1) as u32;
         chunks -= chunks % per_granule;
         if chunks == 0 {
             return Err(RegionError::invalid(format!(
-                "size: {bytes} bytes are too few for {domains} domains with chunks of {chunk_bytes} bytes; give more \
-                 bytes, fewer domains or smaller chunks"
+                "size: {bytes} bytes are too few for {domains} domains with chunks of {chunk_bytes} bytes, aligned \
+                 to {granule}; give more bytes, fewer domains or smaller chunks, or align the device to less"
             )));
         }
-        let layout = Layout::new(geometry(bytes, chunk_bytes, domains, chunks, objects));
-        match layout {
+        match Layout::new(planned(chunks, objects)) {
             Ok(layout) => return Ok(layout),
             Err(_) => chunks -= (chunks / 64).max(1),
         }
@@ -99,17 +112,22 @@ mod tests {
         #[test]
         fn a_plan_fits_and_wastes_little(
             mib in 8_u64..1 << 22, chunk in 16_u32..27, domains in 1_u32..9, objects in proptest::option::of(1_u64..1 << 24),
+            page in prop_oneof![Just(4096_u64), Just(2 << 20), Just(1 << 30)],
         ) {
             let bytes = mib << 20;
-            let Ok(layout) = plan(bytes, 1 << chunk, domains, objects) else {
-                let need = u64::from(domains) * ((1 << chunk) + (4 << 20)) + (4 << 20);
+            let Ok(layout) = plan(bytes, 1 << chunk, domains, objects, page) else {
+                let need = u64::from(domains) * ((1 << chunk) + (4 << 20) + 2 * page) + (4 << 20) + page;
                 prop_assert!(bytes < 2 * need, "{} bytes refused", bytes);
                 return Ok(());
             };
             let end = layout.chunk(layout.chunks - 1) + layout.geometry.chunk_bytes;
             prop_assert!(end <= bytes);
             let slack = bytes - end;
-            prop_assert!(slack <= bytes / 16 + (2 << 20) * u64::from(domains + 1) + (u64::from(domains) << chunk), "{slack}");
+            prop_assert!(slack <= bytes / 16 + page.max(2 << 20) * u64::from(domains + 1) + (u64::from(domains) << chunk), "{slack}");
+            for domain in 0..domains {
+                let first = layout.chunk(layout.geometry.domain_chunks * domain);
+                prop_assert!(layout.domain(domain).is_multiple_of(page) && first.is_multiple_of(page));
+            }
             let last = layout.geometry.domains - 1;
             prop_assert!(layout.table(last, layout.geometry.domain_chunks - 1) + layout.table_bytes() <= layout.pool_at);
             prop_assert!(layout.header(last, layout.headers() - 1) < layout.recency(last, 0));
@@ -119,7 +137,9 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_by_name() {
         let refused = |bytes, chunk, domains, objects| {
-            plan(bytes, chunk, domains, objects).unwrap_err().message
+            plan(bytes, chunk, domains, objects, 4096)
+                .unwrap_err()
+                .message
         };
         assert!(refused((64 << 20) + 1, 2 << 20, 1, None).starts_with("size: expected a multiple"));
         assert!(refused(64 << 20, 3 << 20, 1, None).starts_with("chunk_bytes:"));
@@ -133,7 +153,7 @@ mod tests {
 
     #[test]
     fn ten_terabytes_of_16_mib_objects_need_the_index_that_was_budgeted() {
-        let layout = plan(10 << 40, 2 << 20, 4, Some((10 << 40) / (16 << 20))).unwrap();
+        let layout = plan(10 << 40, 2 << 20, 4, Some((10 << 40) / (16 << 20)), 2 << 20).unwrap();
         let objects = (10_u64 << 40) / (16 << 20);
         let per_header = 64 + 4 + 16 + 8 + 3; // header, tag, side, ghost, its part of the shadows
         let index = u64::from(layout.headers()) * 4 * per_header;

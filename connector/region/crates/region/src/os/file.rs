@@ -1,14 +1,18 @@
 //! The medium behind a region: a file, a memfd or a device node, always through an open file description of our own.
 //!
 //! A descriptor that came over a socket shares its description with the sender, and with it the sender's locks. So a
-//! descriptor is opened again through `/proc/self/fd`, which gives a new description of the same file.
+//! descriptor is opened again through `/proc/self/fd`, which gives a new description of the same file. A device takes no
+//! locks, and a pod that was handed one has no right to open its node: such a descriptor is duplicated.
 
 use crate::error::{ErrorKind, RegionError, Result};
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
 use std::os::linux::fs::MetadataExt as _;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+/// What the protection of a file's pages is changed by.
+const FILE_PAGE_BYTES: u64 = 4096;
 
 /// Where a region lies.
 #[derive(Clone, Debug)]
@@ -48,6 +52,8 @@ pub struct Medium {
     pub name: String,
     /// True for a file that was made for this.
     pub is_new: bool,
+    /// Mappings begin and end, and change their protection, at multiples of this: the alignment of a device.
+    pub page_bytes: u64,
 }
 
 impl Medium {
@@ -56,6 +62,9 @@ impl Medium {
     /// # Errors
     /// It does not exist, may not be opened, or is neither a file nor a character device.
     pub fn open(target: &Target, write: bool) -> Result<Self> {
+        if let Some(device) = handed_device(target) {
+            return Self::of(device, target.name());
+        }
         let file = OpenOptions::new()
             .read(true)
             .write(write)
@@ -97,10 +106,10 @@ impl Medium {
             .map_err(|error| RegionError::io(&name, &error))?;
         let kind = found.file_type();
         let is_device = kind.is_char_device();
-        let bytes = if is_device {
-            device_bytes(&name, found.st_rdev())?
+        let (bytes, page_bytes) = if is_device {
+            device_shape(&name, found.st_rdev())?
         } else if kind.is_file() {
-            found.len()
+            (found.len(), FILE_PAGE_BYTES)
         } else {
             return Err(RegionError::new(
                 ErrorKind::Foreign,
@@ -115,6 +124,7 @@ impl Medium {
             is_device,
             name,
             is_new: false,
+            page_bytes,
         })
     }
 
@@ -169,17 +179,38 @@ fn cannot_open(target: &Target, write: bool, error: &std::io::Error) -> RegionEr
     RegionError::new(ErrorKind::Io, message)
 }
 
-/// Bytes of a device-dax instance: the kernel tells in sysfs, the node itself has no size.
-fn device_bytes(name: &str, device: u64) -> Result<u64> {
+/// A descriptor of a device, duplicated.
+fn handed_device(target: &Target) -> Option<File> {
+    let Target::Fd(fd) = target else { return None };
+    // SAFETY: takes any number; one that is no descriptor is refused.
+    let copy = unsafe { libc::fcntl(*fd, libc::F_DUPFD_CLOEXEC, 0) };
+    if copy < 0 {
+        return None; // opening it says why
+    }
+    // SAFETY: just made, so nobody else's.
+    let file = unsafe { File::from_raw_fd(copy) };
+    let kind = file.metadata().ok()?.file_type();
+    kind.is_char_device().then_some(file)
+}
+
+/// Bytes and alignment of a device-dax instance: the kernel tells in sysfs, the node itself has neither.
+fn device_shape(name: &str, device: u64) -> Result<(u64, u64)> {
     let (major, minor) = (libc::major(device), libc::minor(device));
-    let path = format!("/sys/dev/char/{major}:{minor}/size");
-    std::fs::read_to_string(Path::new(&path))
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .ok_or_else(|| {
-            RegionError::new(
-                ErrorKind::Foreign,
-                format!("{name}: expected a device-dax node, found a character device without {path}; check the path"),
-            )
-        })
+    let folder = PathBuf::from(format!("/sys/dev/char/{major}:{minor}"));
+    let number = |file| {
+        let text = std::fs::read_to_string(folder.join(file)).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let is_dax = std::fs::canonicalize(folder.join("subsystem"))
+        .is_ok_and(|subsystem| subsystem.ends_with("dax"));
+    match (number("size"), number("align")) {
+        (Some(bytes), Some(align)) if is_dax && align.is_power_of_two() => Ok((bytes, align)),
+        _ => Err(RegionError::new(
+            ErrorKind::Foreign,
+            format!(
+                "{name}: expected a device-dax node, found a character device that {} does not describe as one; check the path",
+                folder.display()
+            ),
+        )),
+    }
 }

@@ -34,7 +34,8 @@ impl Locks {
     /// # Errors
     /// The lock file is missing or cannot be opened; too many regions are attached in this process.
     pub fn open(medium: &Medium, lock_file: Option<&Path>) -> Result<Self> {
-        let (file, name) = match lock_file {
+        // A file has its own locks, which whoever gives none takes: two kinds of locks would not see each other.
+        let (file, name) = match lock_file.filter(|_| medium.is_device) {
             Some(path) => {
                 let file = OpenOptions::new()
                     .read(true)
@@ -53,7 +54,7 @@ impl Locks {
             }
             None if medium.is_device => {
                 return Err(RegionError::invalid(format!(
-                    "{}: a device needs a lock file that all its users on this host share; give lock_file",
+                    "{}: a device needs a lock file that all its users on this host share; name it by lock_file or HYMCACHE_LOCK_FILE",
                     medium.name
                 )));
             }

@@ -6,7 +6,7 @@ use crate::os::{fork, sigbus};
 use std::os::fd::AsRawFd as _;
 use std::ptr;
 
-/// Alignment of the mapping's address: the largest page a medium is likely to have.
+/// Alignment of the mapping's address, if the medium asks for no more: the largest page that files are likely to have.
 const ALIGN: usize = 2 << 20;
 
 /// A mapping that lives until dropped.
@@ -41,7 +41,8 @@ impl Mapping {
             .ok_or_else(|| {
                 RegionError::invalid(format!("{}: expected bytes, found none", medium.name))
             })?;
-        let reserved = len + ALIGN;
+        let align = ALIGN.max(medium.page_bytes as usize);
+        let reserved = len + align;
         // SAFETY: reserves address space where the kernel likes; nothing is mapped over.
         let start = unsafe {
             libc::mmap(
@@ -56,7 +57,7 @@ impl Mapping {
         if start == libc::MAP_FAILED {
             return Err(fail());
         }
-        let skew = start.align_offset(ALIGN);
+        let skew = start.align_offset(align);
         let base = start.cast::<u8>().wrapping_add(skew);
         // SAFETY: base..base + len lies inside the reservation just made, which nobody else knows of.
         let mapped = unsafe {
@@ -84,7 +85,7 @@ impl Mapping {
             libc::madvise(base.cast(), len, libc::MADV_DONTFORK);
             libc::madvise(base.cast(), len, libc::MADV_HUGEPAGE);
         }
-        let Some(guard) = sigbus::guard(base.addr(), len) else {
+        let Some(guard) = sigbus::guard(base.addr(), len, align) else {
             // SAFETY: the mapping made above, of which no address was given out.
             unsafe { libc::munmap(base.cast(), len) };
             return Err(RegionError::invalid(
@@ -131,7 +132,7 @@ impl Mapping {
         self.guard.lose();
     }
 
-    /// Lets this process store into a page-aligned range.
+    /// Lets this process store into a range that begins and ends with pages of the medium.
     ///
     /// # Errors
     /// The range is not inside the mapping, or the kernel refuses (the medium is read-only).

@@ -13,12 +13,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const MAPPINGS_MAX: usize = 128;
-/// What is put over a hole: a whole large page, as part of one cannot be replaced.
-const HOLE_BYTES: usize = 2 << 20;
 
 struct Entry {
     start: AtomicUsize,
     len: AtomicUsize,
+    /// What is put over a hole: a whole page of the medium, as part of one cannot be replaced.
+    hole: AtomicUsize,
     lost: AtomicBool,
 }
 
@@ -26,6 +26,7 @@ static ENTRIES: [Entry; MAPPINGS_MAX] = [const {
     Entry {
         start: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
+        hole: AtomicUsize::new(0),
         lost: AtomicBool::new(false),
     }
 }; MAPPINGS_MAX];
@@ -59,8 +60,8 @@ impl Drop for Guard {
     }
 }
 
-/// Watches `start..start + len`; `None` when too many mappings are watched.
-pub fn guard(start: usize, len: usize) -> Option<Guard> {
+/// Watches `start..start + len`, whose pages have up to `hole` bytes; `None` when too many mappings are watched.
+pub fn guard(start: usize, len: usize, hole: usize) -> Option<Guard> {
     install();
     ENTRIES.iter().enumerate().find_map(|(index, entry)| {
         // The start claims the entry; the handler believes it once the length is there.
@@ -69,6 +70,7 @@ pub fn guard(start: usize, len: usize) -> Option<Guard> {
             .compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed)
             .ok()?;
         entry.lost.store(false, Ordering::Relaxed);
+        entry.hole.store(hole, Ordering::Relaxed);
         entry.len.store(len, Ordering::Release);
         Some(Guard(index))
     })
@@ -134,10 +136,11 @@ unsafe extern "C" fn on_sigbus(
         && let Some((entry, start, len)) = watched(address)
     {
         entry.lost.store(true, Ordering::Relaxed);
-        let first = address - address % HOLE_BYTES;
-        let end = (first + HOLE_BYTES).min((start + len).next_multiple_of(4096));
-        // SAFETY: replaces pages of a mapping that we made (its start is aligned to HOLE_BYTES) and whose medium has
-        // none there; addresses into it stay valid. mmap is a bare system call.
+        let hole = entry.hole.load(Ordering::Relaxed); // the length's Acquire came first
+        let first = address - address % hole;
+        let end = (first + hole).min((start + len).next_multiple_of(4096));
+        // SAFETY: replaces pages of a mapping that we made (its start is aligned to `hole`) and whose medium has none
+        // there; addresses into it stay valid. mmap is a bare system call.
         let covered = unsafe {
             libc::mmap(
                 ptr::without_provenance_mut(first),
