@@ -25,6 +25,9 @@ __all__ = [
     "View",
 ]
 
+LOCK_FILE = "HYMCACHE_LOCK_FILE"
+"""Environment of a process whose region is a device: where its users on this host hold their locks."""
+
 
 class ReserveStatus(enum.IntEnum):
     """What became of a key in `Namespace.reserve`; one byte each in its result."""
@@ -146,7 +149,7 @@ class Region(_native.Region):
             **options: `size` of the region (default: all of the medium); `chunk_bytes`, a power of two from 64 KiB to
                 64 MiB (2 MiB); `domains`, one per writing host (1); `coherence`, `software` (default) or `hardware`;
                 `uuid` (random); `objects` expected, which sizes the directory (one per chunk); `replaces`, the epoch
-                of the region that is given up; `epoch` of the new one (one more); `lock_file`, for devices; `clear`:
+                of the region that is given up; `epoch` of the new one (one more); `lock_file`, see `attach`; `clear`:
                 zero every byte first, and so give up whatever another owner left there (a region of the same `uuid`
                 is still replaced only by its epoch); takes as long as writing the medium once.
 
@@ -156,6 +159,7 @@ class Region(_native.Region):
                 untouched), `busy` (processes are attached, or format it right now), `io`.
             HandoverError: a socket target refused.
         """
+        options["lock_file"] = options.get("lock_file") or os.environ.get(LOCK_FILE)
         with opened(target) as medium:
             return RegionInfo(**_native.format(medium, **options))
 
@@ -167,9 +171,11 @@ class Region(_native.Region):
             target: a path, a descriptor (stays the caller's), or `unix:/path.sock[?region=NAME]`.
             host: name of this host, by default `HYMCACHE_HOST` or else its boot: a domain has one host.
             **options: `domain` to store into (0); `read_only`; `uuid` and `epoch` that are expected (any);
-                `lock_file`, for devices: a file that all users of the device on this host share; `populate` (True):
-                fault the mapping in, in the background, where that costs no memory; `copy_threads` (1): 2 = an
-                object of 4 MiB or more, in at least two units, is copied by two threads.
+                `lock_file`: one file for all users of a device on this host, by default `HYMCACHE_LOCK_FILE`, as
+                device nodes have no locks (a file has its own and needs none; a reader of a device has no use for it
+                but to count users); `populate` (True): fault the mapping in, in the background, where that costs no
+                memory; `copy_threads` (1): 2 = an object of 4 MiB or more, in at least two units, is copied by two
+                threads.
 
         Raises:
             ValueError: a domain that the region does not have.
@@ -178,6 +184,7 @@ class Region(_native.Region):
                 `io`.
             HandoverError: a socket target refused.
         """
+        options["lock_file"] = options.get("lock_file") or os.environ.get(LOCK_FILE)
         with opened(target) as medium:
             return cls(medium, host=host or os.environ.get("HYMCACHE_HOST"), **options)
 
