@@ -40,7 +40,7 @@ fmt: ## format Python and Rust
 	cargo fmt --all
 
 # --- tests -----------------------------------------------------------------------------------------------------------
-.PHONY: check test test-unit test-rust mutants fuzz sanitize sanitize-address sanitize-threads test-engine test-controlplane
+.PHONY: check test test-unit test-rust mutants fuzz sanitize sanitize-address sanitize-threads test-engine test-controlplane device-dax
 check: ## inner loop: lint, types, unit and Rust tests
 	python3 tools/stages.py install lint types test-unit test-rust
 
@@ -87,6 +87,9 @@ test-controlplane: ## operator, plugin and policies against a real API server an
 	e2e/tools/build.py control-plane helm > /dev/null
 	$(PYTEST) -n $(CONTROL_PLANES) --dist load --maxschedchunk 1 --durations 15 \
 	  -m "controlplane and not engine and not gpu" e2e/controlplane charts operator dra-plugin
+
+device-dax: ## the region on a device-dax node: a guest with emulated CXL memory, without KVM
+	PYTHONPATH=e2e $(RUN) python -m devdax "$$(tools/artefact.py devdax --input e2e/devdax/packages.py -- python3 e2e/devdax/packages.py)" $(ARGS)
 
 # --- demo ------------------------------------------------------------------------------------------------------------
 .PHONY: demo demo-small
