@@ -13,6 +13,8 @@ use std::path::PathBuf;
 
 /// What the protection of a file's pages is changed by.
 const FILE_PAGE_BYTES: u64 = 4096;
+/// Highest alignment of a device. Through one of 1 GiB, Linux 6.12 was seen to show other memory than the device's.
+const DEVICE_ALIGN_MAX: u64 = 2 << 20;
 
 /// Where a region lies.
 #[derive(Clone, Debug)]
@@ -204,6 +206,13 @@ fn device_shape(name: &str, device: u64) -> Result<(u64, u64)> {
     let is_dax = std::fs::canonicalize(folder.join("subsystem"))
         .is_ok_and(|subsystem| subsystem.ends_with("dax"));
     match (number("size"), number("align")) {
+        (Some(_), Some(align)) if is_dax && align > DEVICE_ALIGN_MAX => Err(RegionError::new(
+            ErrorKind::Io,
+            format!(
+                "{name}: expected a device with an alignment of at most {DEVICE_ALIGN_MAX} bytes, found {align}; \
+                 give it one (daxctl reconfigure-device --align)"
+            ),
+        )),
         (Some(bytes), Some(align)) if is_dax && align.is_power_of_two() => Ok((bytes, align)),
         _ => Err(RegionError::new(
             ErrorKind::Foreign,
