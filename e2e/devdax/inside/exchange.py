@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 import time
 
@@ -13,6 +14,8 @@ from hymcache.region import Namespace, Region
 LOCK = "/run/lock-file"
 SIZES = (1000, 64 << 10, 3 << 20)
 CHURN_BYTES = 48 << 10
+CHURN_KEYS = 600
+"""More than a domain has room for."""
 
 
 def main() -> None:
@@ -47,15 +50,16 @@ def _get(ns: Namespace, key: str, size: int) -> str:
 
 
 def _churn(ns: Namespace, own: int, other: int, seconds: float) -> dict[str, int]:
-    """Put own keys, more than there is room for, and read the other host's all the while."""
+    """Put own keys, round after round, and read some of the other host's all the while."""
     counts = {"put": 0, "refused": 0, "same": 0, "miss": 0, "WRONG": 0}
+    rng = random.Random(own)
     deadline = time.monotonic() + seconds
     number = 0
     while time.monotonic() < deadline:
-        key = f"churn {own} {number}"
+        key = f"churn {own} {number % CHURN_KEYS}"
         counts["put" if ns.put(key.encode(), content(key, CHURN_BYTES)) else "refused"] += 1
-        for back in range(4):
-            counts[_get(ns, f"churn {other} {max(0, number - 7 * back)}", CHURN_BYTES)] += 1
+        for _ in range(4):
+            counts[_get(ns, f"churn {other} {rng.randrange(CHURN_KEYS)}", CHURN_BYTES)] += 1
         number += 1
     return counts
 
