@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy
 import pytest
 from hymcache.region import Namespace, Region, View
 
 FINGERPRINT = bytes(range(32))
 CHUNK = 64 << 10
+MIB = 1 << 20
 Content = Callable[[bytes, int], bytes]
 
 
@@ -178,3 +180,26 @@ def test_a_new_format_ends_a_view(medium: Path) -> None:
     assert not view.still_valid()
     del view
     region.close()
+
+
+def test_a_view_is_no_source_of_a_put(medium: Path) -> None:
+    Region.format(medium, size=MIB, chunk_bytes=CHUNK)
+    with Region.attach(medium) as region, Region.attach(medium) as other:
+        ns = region.namespace(FINGERPRINT)
+        data = os.urandom(region.info().chunks * CHUNK)  # the put has to reuse the chunks it reads from
+        assert ns.put(b"from", data)
+        view = ns.view(b"from")
+        assert view is not None
+        for source in (list(view.parts), memoryview(view.parts[-1])[1:]):
+            for process in (region, other):
+                with pytest.raises(ValueError, match=r"^buffers: .* copy it first"):
+                    process.namespace(FINGERPRINT).put(b"to", source)
+        numbers = numpy.frombuffer(view.parts[0], numpy.uint8)
+        with pytest.raises(ValueError, match=r"^pages: "):
+            Region.pages([(numbers.ctypes.data, 4096, 4096)])
+        with pytest.raises(ValueError, match=r"^pages: "):
+            Region.pages([(numbers.ctypes.data - 4096, 4096, 4096, 2)])
+        assert ns.put(b"to", seen(view))
+        target = bytearray(len(data))
+        assert ns.get_into(b"to", target) == len(data)
+        assert target == data

@@ -142,6 +142,13 @@ impl<'py> Held<'py> {
                     object.get_type()
                 )));
             }
+            if export.piece().is_in_region() {
+                return Err(PyValueError::new_err(format!(
+                    "buffers: expected memory of the caller's own, found a {} of memory in a region, which may be reused \
+                     during the call; copy it first",
+                    object.get_type()
+                )));
+            }
             pieces.push(export.piece());
             exports.push(export);
             Ok(())

@@ -149,6 +149,7 @@ impl Namespace {
     }
 
     /// Store the bytes of `buffers`, in order, under `key`. False = not stored, the reason is in `stats()`.
+    /// Views are no source: the put may reuse their memory.
     ///
     /// `units` equal parts (default 1; one per block for `pages.blocks`) can be read and verified alone. The
     /// interpreter lock is released from 256 KiB on. Never waits, never evicts what it does not need to.

@@ -57,6 +57,11 @@ impl Pages {
                     pages,
                 )
             };
+            if tensor.is_in_region() {
+                return Err(PyValueError::new_err(format!(
+                    "pages: expected memory of the caller's own, found a region's memory: {row}"
+                )));
+            }
             tensors.push(tensor);
         }
         if tensors.is_empty() {

@@ -1,5 +1,7 @@
 //! Private memory of the caller, as the copy engine sees it: a stream of contiguous pieces, never gathered first.
 
+use crate::os::sigbus;
+
 /// A contiguous run of private bytes that stays valid and unmoved while the call that got it runs.
 ///
 /// Whoever makes one vouches for it ([`Piece::new`] is unsafe); everything after only splits it.
@@ -37,6 +39,12 @@ impl Piece {
     /// True without bytes.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// True when it lies in a region that this process has mapped, in part at least: what is stored while a call runs may
+    /// then overwrite what the call has yet to copy.
+    pub fn is_in_region(&self) -> bool {
+        sigbus::overlaps(self.address.addr(), self.len)
     }
 
     /// The first `n` bytes and the rest; `n` is cut to the length.
@@ -82,6 +90,17 @@ impl Tensor {
             page_bytes,
             pages,
         }
+    }
+
+    /// As [`Piece::is_in_region`], for the pages that it is known to have.
+    pub fn is_in_region(&self) -> bool {
+        let last = if self.pages == u64::MAX {
+            0
+        } else {
+            self.pages - 1
+        };
+        let bytes = self.stride.saturating_mul(last as usize);
+        sigbus::overlaps(self.address.addr(), bytes.saturating_add(self.page_bytes))
     }
 
     /// Bytes of one page.

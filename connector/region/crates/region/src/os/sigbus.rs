@@ -30,6 +30,8 @@ static ENTRIES: [Entry; MAPPINGS_MAX] = [const {
         lost: AtomicBool::new(false),
     }
 }; MAPPINGS_MAX];
+/// Entries from here on were never taken.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static OLD: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Watches one mapping until dropped.
@@ -71,6 +73,7 @@ pub fn guard(start: usize, len: usize, hole: usize) -> Option<Guard> {
             .ok()?;
         entry.lost.store(false, Ordering::Relaxed);
         entry.hole.store(hole, Ordering::Relaxed);
+        TAKEN.fetch_max(index + 1, Ordering::Relaxed);
         entry.len.store(len, Ordering::Release);
         Some(Guard(index))
     })
@@ -112,6 +115,17 @@ pub fn unblock() {
         libc::sigaddset(set.as_mut_ptr(), libc::SIGBUS);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
     }
+}
+
+/// True when any of these bytes lies in a region that this process has mapped.
+pub fn overlaps(address: usize, len: usize) -> bool {
+    let taken = TAKEN.load(Ordering::Relaxed);
+    let end = address.saturating_add(len);
+    ENTRIES[..taken].iter().any(|entry| {
+        let start = entry.start.load(Ordering::Acquire);
+        let len = entry.len.load(Ordering::Acquire);
+        address < start.saturating_add(len) && start < end
+    })
 }
 
 /// The entry of the mapping that `address` lies in.
