@@ -51,7 +51,7 @@ def test_frozen_processes_destroy_nothing_when_they_go_on(medium: Path) -> None:
 
 
 HOLD = """
-import sys
+import ctypes, sys
 from hymcache.region import Region
 region = Region.attach(sys.argv[1])
 ns = region.namespace(bytes(range(32)))
@@ -59,13 +59,17 @@ refs, status = ns.reserve([b"held"], 1, unit_bytes=64 << 10)
 assert status == b"\\1"
 print(region.info().process_slot, flush=True)
 sys.stdin.readline()
+if "commit" in sys.argv:
+    memory = ctypes.create_string_buffer(64 << 10)
+    pages = Region.pages([(ctypes.addressof(memory), 64 << 10, 64 << 10, 1)])
+    assert region.write_many(refs, pages, [0], [0], [1]) == region.commit(refs) == b"\\1"
 """
 
 
-def holder(medium: Path) -> tuple[subprocess.Popen[str], int]:
-    """A process that reserved an object and waits."""
+def holder(medium: Path, *then: str) -> tuple[subprocess.Popen[str], int]:
+    """A process that reserved an object and waits for a line; `then` it may commit it."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, medium], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD, medium, *then], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     return process, int(process.stdout.readline())
@@ -100,6 +104,20 @@ def test_a_frozen_writer_keeps_its_bytes_but_not_its_name(ns: Namespace, region:
     assert region.sweep() == 0
     process.send_signal(signal.SIGCONT)
     process.communicate("\n", timeout=30)
+
+
+def test_an_object_stored_again_by_its_thawed_writer_is_evicted_with_the_other(ns: Namespace, medium: Path) -> None:
+    process, _ = holder(medium, "commit")
+    process.send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + 5
+    while not ns.put(b"held", bytes(64 << 10)):
+        assert time.monotonic() < deadline, "a silent writer holds its key for ever"
+        time.sleep(0.05)
+    process.send_signal(signal.SIGCONT)
+    process.communicate("\n", timeout=30)
+    assert process.returncode == 0
+    assert ns.evict([b"held"]) == 1
+    assert ns.lookup([b"held"]) == 0, "the other one is still found"
 
 
 FORK = """

@@ -342,22 +342,20 @@ impl<M: Memory> Core<M> {
             && self.release(own, place.header, &line, |_| ()).is_some()
     }
 
-    /// Retires the own domain's object under `key`. False when there is none.
+    /// Retires the own domain's object under `key`, and all others: a key that was put again while its first writer was
+    /// silent has two. False when there is none.
     pub fn evict_key(&self, key: &Digest) -> bool {
         let Some(own) = &self.own else { return false };
-        let mut found = [None];
-        self.probe(
-            own.domain,
-            std::slice::from_ref(key),
-            Accept::Valid,
-            &mut found,
-        );
-        let retired = found[0].and_then(|place| {
+        let mut retired = 0;
+        for _ in 0..2 * WAYS {
+            let mut found = [None];
+            self.probe(own.domain, &[*key], Accept::Valid, &mut found);
+            let Some(place) = found[0] else { break };
             let word = HeaderWord::new(State::Valid, 0, place.generation);
-            self.retire(own, place.header, word)
-        });
-        self.stats.add(Event::Evictions, retired.is_some().into());
-        retired.is_some()
+            retired += u64::from(self.retire(own, place.header, word).is_some());
+        }
+        self.stats.add(Event::Evictions, retired);
+        retired > 0
     }
 
     /// Frees a way of two full sets: the least recently used object there. `None` when all are being written.
