@@ -200,9 +200,9 @@ impl Progress {
         Self(generation & 0xFFFF_FFFF)
     }
 
-    /// True when the word speaks of this generation.
+    /// True when the word speaks of this generation, and is no lease: that has the top bit.
     pub const fn is_of(self, generation: u64) -> bool {
-        self.0 & 0xFFFF_FFFF == generation & 0xFFFF_FFFF
+        self.0 >> 63 == 0 && self.0 & 0xFFFF_FFFF == generation & 0xFFFF_FFFF
     }
 
     /// The word with one more section stored, or failed.
