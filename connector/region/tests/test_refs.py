@@ -165,6 +165,8 @@ def test_counts_that_do_not_add_up_are_refused(region: Region, ns: Namespace) ->
     for ids, first, count in (([0, 1], [0], [3]), ([0, 1, 2], [0, 0], [3]), ([0, 1, 2], [0], [1, 2])):
         with pytest.raises(TypeError, match="first, count"):
             region.write_many(refs, Tensor().pages(), ids, first, count)
+    with pytest.raises(TypeError, match="first, count"):  # not even modulo 2^64
+        region.read_many(refs * 2, Tensor().pages(), [], [0, 0], array.array("Q", [1 << 63, 1 << 63]))
     with pytest.raises(ValueError, match="refs: expected a multiple of 16"):
         region.commit(refs[:-1])
 

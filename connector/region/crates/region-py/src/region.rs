@@ -365,7 +365,7 @@ impl Region {
 
     /// Publish reserved objects whose sections are all stored. One byte per reference: 1 = published.
     ///
-    /// What cannot be published (a section is missing or failed) is given up.
+    /// What cannot be published (a section is missing, failed, or still being written) is given up.
     fn commit<'py>(
         &self,
         py: Python<'py>,
@@ -482,10 +482,10 @@ impl Region {
         let places = refs::parse(refs, live.core().identity.epoch)?;
         let (first, count) = (integers("first", first)?, integers("count", count)?);
         let blocks = pages.get().select(integers("ids", ids)?)?;
-        let total: u64 = count.iter().sum();
+        let total: u128 = count.iter().map(|&n| u128::from(n)).sum();
         if first.len() != places.len()
             || count.len() != places.len()
-            || total != blocks.len() as u64
+            || total != blocks.len() as u128
         {
             return Err(PyTypeError::new_err(format!(
                 "first, count: expected one number per reference ({}) and counts that sum to the {} ids, found {}, {} \
