@@ -64,7 +64,7 @@ impl<M: Memory> Core<M> {
         let result = self.reserve(key, shape, scratch).and_then(|place| {
             let stored = self
                 .write_section(place, 0, || copy(place, scratch))
-                .and_then(|()| self.commit(place, scratch));
+                .and_then(|()| self.publish(place, false, scratch));
             if stored.is_err() {
                 self.abort(place);
             }
@@ -404,8 +404,14 @@ impl<M: Memory> Core<M> {
     /// Publishes an object whose sections are all stored.
     ///
     /// # Errors
-    /// [`Refusal::Gone`] when a section is missing or failed, or the reservation is gone; the caller aborts.
+    /// [`Refusal::Gone`] when a section is missing or failed, or still being written (a second time), or the reservation
+    /// is gone; the caller aborts.
     pub fn commit(&self, place: Place, scratch: &mut Scratch) -> Result<(), Refusal> {
+        self.publish(place, true, scratch)
+    }
+
+    /// See [`Core::commit`]. Of a reservation that was given out, others may have begun a section anew.
+    fn publish(&self, place: Place, is_shared: bool, scratch: &mut Scratch) -> Result<(), Refusal> {
         let own = self.own_place(place).ok_or(Refusal::Gone)?;
         let at = self.layout.header(own.domain, place.header);
         let mut header = Header::decode(&self.line(at));
@@ -431,6 +437,12 @@ impl<M: Memory> Core<M> {
         self.mem
             .cas(at, writing.0, leaving.0)
             .map_err(|_| Refusal::Gone)?;
+        // Who begins now sees that the line is leaving. Who began before would go on in chunks that, once published, are
+        // another object's after the next eviction.
+        if is_shared && self.is_written(own, ChunkWord::held(place.header, place.generation)) {
+            self.release(own, place.header, &self.line(at), |_| ());
+            return Err(Refusal::Gone);
+        }
         header.word = writing.to(State::Valid);
         let mut line = header.encode();
         line[7] = header::with_checksum(&line, self.header_crc(at, &line));

@@ -14,6 +14,7 @@ mod mutants;
 mod rings;
 mod scenario;
 mod stage;
+mod twice;
 mod world;
 
 use actor::Mutation;
