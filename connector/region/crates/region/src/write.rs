@@ -377,7 +377,11 @@ impl<M: Memory> Core<M> {
         scratch.slots.clear();
         let held = ChunkWord::held(place.header, place.generation);
         let mut slot = header.table;
-        for _ in 0..self.slots(header.total_units(), header.unit_stride()) {
+        let slots = self.slots(header.total_units(), header.unit_stride());
+        if slots > self.layout.geometry.domain_chunks.into() {
+            return None; // a damaged size, and a chain that goes round would never end
+        }
+        for _ in 0..slots {
             let inside = slot < self.layout.geometry.domain_chunks;
             if !self.mem.judge(Check::ChainBounds, inside) {
                 return None;

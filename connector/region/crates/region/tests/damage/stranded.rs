@@ -1,6 +1,7 @@
 //! Words that say who stores where, damaged: what is held for nobody returns once nobody can be storing there.
 
-use crate::bed::{KEYS, Raw, User};
+use crate::bed::{KEYS, Raw, User, piece};
+use hymcache_region::buffers::Buffers;
 use hymcache_region::core::{Core, Own, Scratch};
 use hymcache_region::inspect::{ChunkUse, Seen};
 use hymcache_region::layout::Layout;
@@ -151,4 +152,33 @@ fn a_slot_whose_word_says_free_is_swept_by_whoever_takes_it() {
         heir.live.end();
         user.live.end();
     }
+}
+
+#[test]
+fn an_object_whose_chain_goes_round_and_whose_size_is_damaged_is_not_published() {
+    let (raw, layout) = Raw::formatted();
+    let user = join(&raw);
+    let core = user.live.core();
+    let mut scratch = Scratch::default();
+    let shape = Shape {
+        units: 1,
+        unit_bytes: 1000,
+        ..LARGE
+    };
+    let place = core
+        .reserve(&user.digest(0), shape, &mut scratch)
+        .expect("room");
+    let slot = scratch.slots[0];
+    let mut bytes = vec![7; 1000];
+    core.write(place, 0, Buffers::List(&piece(&mut bytes)), &mut scratch)
+        .expect("stored");
+    let table = layout.table(0, slot);
+    raw.store(table, raw.load(table) & 0xFFFF_FFFF | u64::from(slot) << 32);
+    let size = layout.header(0, place.header) + 24;
+    raw.store(size, raw.load(size) & 0xFFFF_FFFF | (1 << 24) << 32);
+    raw.store(size + 8, raw.load(size + 8) | 0xFFFF);
+    assert!(core.commit(place, &mut scratch).is_err());
+    core.abort(place);
+    assert_eq!(user.get(0), None);
+    user.live.end();
 }
