@@ -20,7 +20,7 @@ use crate::superblock::{EPOCH_AT, Superblock};
 use crate::write::Shape;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// How often the janitor looks: a dead process's space is usable again within about this time.
@@ -47,6 +47,7 @@ pub struct Live {
     is_populating: AtomicBool,
     is_ending: AtomicBool,
     lent: AtomicUsize,
+    sweeping: Mutex<()>,
     pub(crate) copy_threads: u8,
 }
 
@@ -67,6 +68,7 @@ impl Live {
             is_populating: AtomicBool::new(populate),
             is_ending: AtomicBool::new(false),
             lent: AtomicUsize::new(0),
+            sweeping: Mutex::default(),
             copy_threads: options.copy_threads,
         });
         let weak = Arc::downgrade(&live);
@@ -361,6 +363,8 @@ impl Live {
     }
 
     fn sweep_dead(&self, own: &Own, locks: &Locks) -> usize {
+        // Threads share the locks: another one would get a byte that this one holds, and give it back under its feet.
+        let _alone = (self.sweeping.lock()).unwrap_or_else(PoisonError::into_inner);
         let others =
             (0..self.core.layout.geometry.processes).filter(|&process| process != own.process);
         let mut dead = 0;

@@ -50,9 +50,22 @@ impl Live {
     /// Copies the window to `buffers`, or `buffers` to the window. False when the reservation is gone, the sizes differ, or
     /// a piece is not what bare copies need: a multiple of 256 bytes at a multiple of 64.
     pub fn bare(&self, window: &Window, copy: &Bare, buffers: Buffers, into_region: bool) -> bool {
-        if !self.is_intact() || buffers.len() != window.bytes || !self.is_reserved(window.place) {
+        if !self.is_intact() || buffers.len() != window.bytes {
             return false;
         }
+        let core = self.core();
+        let own = core.own.as_ref();
+        let Some(entry) = own.and_then(|own| core.list_write(own, window.place)) else {
+            return false;
+        };
+        // Only now: another thread that gives the reservation up sees this entry, or this one that it is gone.
+        let done =
+            self.is_reserved(window.place) && self.copy_bare(window, copy, buffers, into_region);
+        core.mem.store(entry, 0);
+        done
+    }
+
+    fn copy_bare(&self, window: &Window, copy: &Bare, buffers: Buffers, into_region: bool) -> bool {
         let mut cursor = Cursor::new(buffers);
         for &(at, len) in &window.ranges {
             let mut done = 0;
@@ -75,8 +88,8 @@ impl Live {
                 };
                 // SAFETY: the range lies in the mapping, the piece is vouched for by its maker; they do not overlap, as
                 // nobody outside this crate gets the mapping's address. Alignment and length were checked; chunks are
-                // aligned to lines, and pieces before this one were multiples of 256. The chunks are this process's
-                // for as long as the reservation stands.
+                // aligned to lines, and pieces before this one were multiples of 256. The chunks are this write's
+                // for as long as it is listed.
                 unsafe { (copy.copy)(to, from.cast_const(), piece.len()) };
                 done += piece.len() as u64;
             }
