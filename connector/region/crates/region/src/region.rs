@@ -99,10 +99,11 @@ impl Live {
         }
     }
 
-    /// Gives the process slot back, unless this is a forked child. Once is as good as twice.
+    /// Gives the process slot back, unless this is a forked child, or the region is not the one that was attached: a
+    /// format may have given the slot to another process. Once is as good as twice.
     fn leave(&self) {
         if let Some(own) = &self.core.own
-            && self.core.mem.mapping().is_mapped()
+            && self.is_current()
         {
             self.core.tally(own);
             self.core.leave(own);
@@ -380,10 +381,10 @@ impl Live {
         dead
     }
 
-    /// One look of the janitor.
-    fn look(&self, round: u64) {
+    /// As [`Live::ready`], by a fresh look at the whole superblock.
+    fn is_current(&self) -> bool {
         if !self.ready() {
-            return;
+            return false;
         }
         let bytes = load_superblock(&self.core.mem);
         let current =
@@ -393,6 +394,13 @@ impl Live {
             });
         if !current {
             self.core.mem.mapping().lose();
+        }
+        self.is_intact()
+    }
+
+    /// One look of the janitor.
+    fn look(&self, round: u64) {
+        if !self.is_current() {
             return;
         }
         if let (Some(own), Some(locks)) = (&self.core.own, &self.locks) {

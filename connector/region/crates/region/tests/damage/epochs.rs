@@ -1,8 +1,10 @@
 //! Writers of a former epoch, on a host that nobody fenced: they go on storing where the old layout had things.
 
-use crate::bed::{KEYS, Raw, User, Zombie};
+use crate::bed::{CHUNK_BYTES, KEYS, Raw, User, Zombie};
 use crate::change::Random;
 use crate::setting;
+use hymcache_region::region::Namespace;
+use hymcache_region::write::Shape;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -61,4 +63,25 @@ fn writers_of_a_former_epoch_never_make_a_read_wrong() {
     for user in users {
         user.live.end();
     }
+}
+
+#[test]
+fn a_process_that_leaves_after_a_format_gives_nothing_of_the_new_epoch_back() {
+    let ((raw, layout), (other, _)) = (Raw::formatted(), Raw::formatted());
+    let former = raw.attach(0, false).expect("attach");
+    other.format_again(CHUNK_BYTES);
+    let current = other.attach(0, false).expect("attach");
+    let shape = Shape {
+        units: 1,
+        unit_bytes: 4096,
+        sections: 1,
+        namespace: 0,
+    };
+    let key = Namespace::new(&current, [1; 32]).digest(b"being stored");
+    let place = current.reserve(&key, shape).expect("there is room");
+    raw.restore(&other.image()); // as a host does that does not see the former process's locks
+    former.end();
+    let header = layout.header(0, place.header);
+    assert_eq!(raw.load(header), other.load(header), "it was given up");
+    current.end();
 }
