@@ -139,6 +139,9 @@ impl Locks {
 
 impl Drop for Locks {
     fn drop(&mut self) {
+        if self.forks == fork::count() {
+            self.unlock(0, 0); // to the end; a child that is being forked has the description too, and may keep it
+        }
         if let Some(file) = self.file.take() {
             if self.forks == fork::count() {
                 fork::forget(file.as_raw_fd());
@@ -163,4 +166,31 @@ fn writable(file: &File) -> bool {
     // SAFETY: a valid descriptor.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
     flags & libc::O_ACCMODE == libc::O_RDWR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::file::Target;
+    use std::os::fd::FromRawFd as _;
+
+    #[test]
+    fn locks_end_with_their_holder_though_a_fork_shared_the_description() {
+        // SAFETY: a name without zeros inside; the result is checked.
+        let fd = unsafe { libc::memfd_create(c"locks".as_ptr(), libc::MFD_CLOEXEC) };
+        assert!(fd >= 0, "no memory file");
+        // SAFETY: the descriptor was just made, and is nobody else's.
+        let _file = unsafe { File::from_raw_fd(fd) };
+        let medium = Medium::open(&Target::Fd(fd), true).expect("the medium");
+        let held = Locks::open(&medium, None).expect("locks");
+        assert!(held.try_lock(7, 1, Hold::Alone).expect("locks"));
+        let of_a_child = held.file.as_ref().map(File::try_clone);
+        drop(held);
+        let other = Locks::open(&medium, None).expect("locks");
+        assert!(
+            other.try_lock(7, 1, Hold::Alone).expect("locks"),
+            "held for as long as the child lives"
+        );
+        drop(of_a_child);
+    }
 }
