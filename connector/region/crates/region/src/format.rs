@@ -90,7 +90,10 @@ fn format_locked(
         return busy("processes of this host are attached to it");
     }
     let uuid = options.uuid.map_or_else(host::random_uuid, Ok)?;
+    // Between its making and the lock somebody else may have formatted the new file: then it is not ours to remove.
+    let is_new = std::mem::take(&mut medium.is_new);
     let replaced = judge_old(medium, options, &uuid)?;
+    medium.is_new = is_new && replaced == 0;
     let epoch = options.epoch.unwrap_or(replaced.wrapping_add(1));
     if epoch == 0 || epoch < replaced {
         return Err(RegionError::invalid(format!(

@@ -19,7 +19,7 @@ use crate::stats::{Event, Miss, Refusal};
 use crate::superblock::{EPOCH_AT, Superblock};
 use crate::write::Shape;
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -84,7 +84,9 @@ impl Live {
     /// back when this returns. A call that hangs keeps the region alive instead of ending under it; views keep the
     /// mapping alone.
     pub fn end(self: Arc<Self>) {
-        self.is_ending.store(true, Ordering::Relaxed);
+        // Before the count is looked at: a janitor that begins a look after it must see this.
+        self.is_ending.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         let deadline = Instant::now() + END_WAIT;
         // In a forked child the threads are gone, and with them whoever would let go.
         let is_shared = || {
@@ -447,9 +449,10 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
 
 /// The region, unless it is about to end.
 fn in_use(region: &Weak<Live>) -> Option<Arc<Live>> {
-    region
-        .upgrade()
-        .filter(|live| !live.is_ending.load(Ordering::Relaxed))
+    region.upgrade().filter(|live| {
+        fence(Ordering::SeqCst); // counted first, see `Live::end`
+        !live.is_ending.load(Ordering::SeqCst)
+    })
 }
 
 fn janitor(region: &Weak<Live>) {
