@@ -57,7 +57,7 @@ def describe_claim(body: Object) -> str | None:
     results = status.get("allocation", {}).get("devices", {}).get("results", [])
     if not any(result["driver"] == DRIVER for result in results):
         return None
-    users = ", ".join(user["name"] for user in status.get("reservedFor", []))
+    users = ", ".join(sorted(user["name"] for user in status.get("reservedFor", [])))
     return f"claim {_label(body)} is allocated, used by {users or 'no pod'}"
 
 
