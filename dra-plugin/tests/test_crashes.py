@@ -90,7 +90,7 @@ class Life:
         return wait("the region", attempt, seconds=60)
 
     def left(self) -> list[str]:
-        folders = [self.settings.plugin_dir / name for name in ("claims", "locks", "pods")]
+        folders = [self.settings.plugin_dir / name for name in ("claims", "locks", "reports", "pods")]
         found = [path for folder in [*folders, self.settings.cdi_dir] if folder.is_dir() for path in folder.iterdir()]
         return [path.name for path in found]
 

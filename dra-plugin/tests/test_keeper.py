@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hymcache.dra.keys import claim_uid
-from hymcache.dra.locks import ClaimLocks
+from hymcache.dra.locks import ClaimLocks, ReportLocks
 from hymcache.region import Region
 from hymcache.region.handover import HandoverError
 
@@ -244,6 +245,36 @@ def test_region_in_use_is_not_given_back(api: MemoryApi, operator: Operator, mak
     node.contents.users_now = 0
     node.kubelet.unprepare("pod-1")
     assert node.left_behind() == []
+
+
+# --- an API server that hangs ----------------------------------------------------------------------------------------
+def test_report_that_hangs_does_not_hold_up_the_end_of_a_pod(
+    api: MemoryApi, operator: Operator, make_node: MakeNode
+) -> None:
+    node = make_node(counters_seconds=0.01, unprepare_wait_seconds=0.5)
+    _, region = prepared(api, operator, node)
+    api.hung[region] = threading.Event()
+    wait("a report to hang", lambda: api.hanging)
+    node.kubelet.unprepare("pod-1")
+    assert not list(node.settings.cdi_dir.iterdir())
+    api.hung.pop(region).set()
+    wait("the operator to be told", lambda: api.host(region, "node-a")["state"] == "Released")
+    wait("nothing to be left", lambda: node.left_behind() == [])
+    assert api.host(region, "node-a")["state"] == "Released"
+
+
+def test_report_that_waited_for_its_turn_is_dropped_once_the_region_was_given_back(
+    api: MemoryApi, operator: Operator, make_node: MakeNode
+) -> None:
+    node = make_node(counters_seconds=0.01)
+    _, region = prepared(api, operator, node)
+    turns = ReportLocks(node.settings.plugin_dir / "reports")
+    with turns.hold(region, seconds=5):
+        node.kubelet.unprepare("pod-1")  # gives up its turn, the keeper tells
+        told = len(api.writes)
+        holds("no word", lambda: not any(kind == "host" for kind, *_ in api.writes[told:]), seconds=1.5)
+    wait("nothing to be left", lambda: node.left_behind() == [])
+    assert [entry["state"] for kind, _, entry in api.writes[told:] if kind == "host"] == ["Released"]
 
 
 # --- checkpoint ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""One lock per claim, between threads and processes."""
+"""One lock per claim and per report, between threads and processes."""
 
 from __future__ import annotations
 

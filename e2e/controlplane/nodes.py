@@ -113,6 +113,6 @@ class PluginNode:
 
     def left_behind(self) -> list[str]:
         """Everything of claims that is still on the node: checkpoint, locks, sockets, CDI files."""
-        folders = [self.folder / "plugin" / name for name in ("claims", "locks", "pods")]
+        folders = [self.folder / "plugin" / name for name in ("claims", "locks", "reports", "pods")]
         found = [path for folder in [*folders, self.folder / "cdi"] if folder.is_dir() for path in folder.iterdir()]
         return sorted(str(path.relative_to(self.folder)) for path in found)

@@ -21,6 +21,8 @@ class MemoryApi:
         self.objects: dict[tuple[str, str], Object] = {}
         self.writes: list[tuple[str, str, Object]] = []
         self.down = False
+        self.hung: dict[str, threading.Event] = {}  # region: its writes wait for the event
+        self.hanging = 0
         self._version = 0
         self._changed = threading.Condition()
 
@@ -116,6 +118,9 @@ class MemoryApi:
             others = [host for host in status.get("hosts", []) if host["node"] != entry["node"]]
             status["hosts"] = [*others, copy.deepcopy(entry)]
 
+        if (until := self.hung.get(region)) is not None:
+            self.hanging += 1
+            until.wait(60)
         self.writes.append(("host", region, copy.deepcopy(entry)))
         self.edit("CXLRegion", region, change)
 

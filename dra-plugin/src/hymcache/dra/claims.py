@@ -8,9 +8,9 @@ Prepare, per claim:
 Unprepare, per claim, from own state alone:
   1. lock: `RELEASING`, CDI file away, then for each share: no user left? close, tell the operator, forget
 
-The lock is never held while waiting for anybody else, so Unprepare does not wait for Prepare's wait; a Prepare that was
-overtaken finds its ticket gone from the checkpoint and stops. What fails in Unprepare after the pods are safe is
-finished by the keeper.
+The lock is never held while waiting for anybody else, so Unprepare waits neither for Prepare's wait nor for a report
+that hangs; a Prepare that was overtaken finds its ticket gone from the checkpoint and stops. What fails in Unprepare
+after the pods are safe is finished by the keeper.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Claims:
                 self._open(record, share, wanted, call)
         except ClaimError as error:
             if error.kind in {Kind.FABRIC, Kind.REGION}:
-                self._tell(share.region, HostReport(HostState.FAILED, problem=str(error)))
+                self._tell(record, share, HostReport(HostState.FAILED, problem=str(error)))
             raise
 
     def _attach(self, record: ClaimRecord, share: Share, call: Call) -> Wanted:
@@ -123,7 +123,7 @@ class Claims:
         raw = regions.fetch(node.api, share.region)
         while True:
             region = regions.parse(raw)
-            self._ask(record, region, call)
+            self._ask(record, share, region, call)
             found = plan.wanted(region, share, node.name)
             if isinstance(found, Wanted):
                 return found
@@ -136,10 +136,10 @@ class Claims:
             self._check_current(record, call)
             raw = self._region_after(share.region, regions.version(raw), min(call.left(), WATCH_SECONDS))
 
-    def _ask(self, record: ClaimRecord, region: CXLRegion, call: Call) -> None:
+    def _ask(self, record: ClaimRecord, share: Share, region: CXLRegion, call: Call) -> None:
         """Write the wish to be attached, unless it stands there.
 
-        Under the lock, because what took the wish away may be an Unprepare: then this call is over.
+        What took the wish away may be an Unprepare: then nothing is written, and this call is over.
         """
         entry = regions.entry_of(region, self._node.name)
         stands = (
@@ -150,11 +150,17 @@ class Claims:
         )
         if stands:
             return
-        with self._current(record, call):
-            try:
-                self._node.hosts.send(region.metadata.name, HostReport(HostState.ATTACHING))
-            except ApiError as error:
-                raise ClaimError(Kind.API, str(error)) from error
+        self._check_current(record, call)
+        wish = HostReport(HostState.ATTACHING)
+        try:
+            self._node.hosts.send(
+                share.region,
+                wish,
+                still=lambda: self._node.checkpoint.stands(record, share.key),
+                seconds=max(call.left(), 1.0),
+            )
+        except ApiError as error:
+            raise ClaimError(Kind.API, str(error)) from error
 
     def _region_after(self, name: str, version: str, seconds: float) -> Object:
         try:
@@ -226,14 +232,14 @@ class Claims:
                 continue
             report = HostReport(HostState.READY, epoch=entry.wanted.epoch, scrubbed=entry.wanted.vouched)
             if not self._node.hosts.said(entry.share.region, report):  # the keeper may have been faster
-                self._tell(entry.share.region, report)
+                self._tell(record, entry.share, report)
 
-    def _tell(self, region: str, report: HostReport) -> None:
+    def _tell(self, record: ClaimRecord, share: Share, report: HostReport) -> None:
         """Report as far as possible now; the keeper reports again."""
         try:
-            self._node.hosts.send(region, report)
+            self._node.hosts.send(share.region, report, still=lambda: self._node.checkpoint.stands(record, share.key))
         except ApiError as error:
-            log.warning("host entry not written; it is tried again", region=region, error=str(error))
+            log.warning("host entry not written; it is tried again", region=share.region, error=str(error))
 
     def unprepare(self, ref: ClaimRef) -> None:
         """Take the claim from this node. Idempotent; a claim that is not known is done. Reads no object of the API.

@@ -9,6 +9,7 @@ a heartbeat says that the loop runs.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,8 +28,9 @@ from hymcache.dra.contents import Found
 from hymcache.dra.dax import Port
 from hymcache.dra.errors import ClaimError, Kind
 from hymcache.dra.hosts import HostReport
+from hymcache.dra.keys import ShareKey
 from hymcache.dra.node import Node
-from hymcache.dra.plan import Scrub, Wanted
+from hymcache.dra.plan import Scrub, Share, Wanted
 from hymcache.dra.releases import Releases
 
 LOCK_SECONDS = 0.2  # the other generation's turn is over by then; a call of the kubelet may not be
@@ -36,6 +38,9 @@ LOCK_SECONDS = 0.2  # the other generation's turn is over by then; a call of the
 log = structlog.get_logger()
 
 Regions = Mapping[str, CXLRegion]
+LookUp = tuple[CXLRegion | None, Wanted | str | None]
+LookUps = dict[ShareKey, LookUp]
+Reports = list[tuple[Share, CXLRegion, HostReport]]
 
 
 class Keeper:
@@ -110,52 +115,77 @@ class Keeper:
     def _tend_claim(self, record: ClaimRecord, regions_now: Regions | None) -> bool:
         """Tend one claim. False: a call of the kubelet, or the other generation, is at it; it is tended next time."""
         node, uid = self._node, record.ref.uid
+        looks = self._look_ups(record, regions_now)
+        reports: Reports = []
         try:
             with node.locks.hold(uid, seconds=LOCK_SECONDS):
                 current = node.checkpoint.get(uid)
-                if not isinstance(current, ClaimRecord):
+                if current is None:
                     return True
-                for entry in current.shares:
+                if current != record:
+                    log.debug("claim has changed; what was looked up may be older")
+                    return False
+                for entry in record.shares:
+                    if entry.phase is Phase.RELEASING and regions_now is None:
+                        continue  # the operator cannot be told
                     with structlog.contextvars.bound_contextvars(region=entry.share.region):
-                        current = self._tend_share(current, entry, regions_now)
-                if current.of_phase(Phase.PREPARED):
-                    self._repair_files(current)
+                        record = self._tend_share(record, entry, looks, reports)
+                if record.of_phase(Phase.PREPARED):
+                    self._repair_files(record)
         except ClaimError as error:
             if error.kind is not Kind.BUSY:
                 raise
             log.debug("claim is busy", error=str(error))
             return False
+        for share, region, report in reports:
+            self._tell(record, share, region, report)
         return True
 
-    def _tend_share(self, record: ClaimRecord, entry: ShareRecord, regions_now: Regions | None) -> ClaimRecord:
+    def _look_ups(self, record: ClaimRecord, regions_now: Regions | None) -> LookUps:
+        """What the regions of the prepared shares want of this node; without those that cannot be read."""
+        found: LookUps = {}
+        for entry in record.of_phase(Phase.PREPARED):
+            try:
+                found[entry.share.key] = self._look_up(entry, regions_now)
+            except (ApiError, ClaimError) as error:
+                log.warning("region not read", region=entry.share.region, error=str(error))
+        return found
+
+    def _tend_share(self, record: ClaimRecord, entry: ShareRecord, looks: LookUps, reports: Reports) -> ClaimRecord:
+        """Under the claim's lock; what is to be told goes to `reports`, because telling may take long."""
         try:
             if entry.phase is Phase.RELEASING:
-                return self._releases.release(record, entry) if regions_now is not None else record
-            if entry.phase is Phase.PREPARED:
-                return self._tend_prepared(record, entry, regions_now)
+                return self._releases.release(record, entry)
+            if entry.phase is Phase.PREPARED and entry.share.key in looks:
+                return self._tend_prepared(record, entry, looks[entry.share.key], reports)
         except ApiError as error:
             log.warning("not told yet", error=str(error))
         except ClaimError as error:
             log.warning("share not in order", kind=error.kind, error=str(error))
         return record
 
-    def _tend_prepared(self, record: ClaimRecord, entry: ShareRecord, regions_now: Regions | None) -> ClaimRecord:
+    def _tend_prepared(self, record: ClaimRecord, entry: ShareRecord, look: LookUp, reports: Reports) -> ClaimRecord:
         """Open what is not open, replace what is of an older epoch, withdraw what the fabric took away."""
         node, share = self._node, entry.share
-        region, found = self._look_up(entry, regions_now)
+        region, found = look
+
+        def tell(report: HostReport) -> None:
+            if region is not None:
+                reports.append((share, region, report))
+
         if not isinstance(found, Wanted):
             node.dax.withdraw(share.key)
             problem = f"taken from node {node.name} while pods may use it: waiting for {found}"
-            self._tell(region, HostReport(HostState.FAILED, problem=problem))
+            tell(HostReport(HostState.FAILED, problem=problem))
             return record
         try:
             ready = self._hold(entry, found)
         except ClaimError as error:
             node.dax.withdraw(share.key)
-            self._tell(region, HostReport(HostState.FAILED, problem=str(error)))
+            tell(HostReport(HostState.FAILED, problem=str(error)))
             raise
         if not ready:
-            self._tell(region, HostReport(HostState.ATTACHING))
+            tell(HostReport(HostState.ATTACHING))
             return record
         if node.dax.publish(share.key):
             node.metrics.repairs.labels("socket").inc()
@@ -164,14 +194,13 @@ class Keeper:
             record = replace(record.with_entry(replace(entry, wanted=found)), boot_id=node.boot_id)
             node.checkpoint.put(record)
         counters = node.contents.counters(node.dax.open(share.key, found), found)
-        report = HostReport(HostState.READY, epoch=found.epoch, scrubbed=found.vouched, counters=counters)
-        self._tell(region, report)
+        tell(HostReport(HostState.READY, epoch=found.epoch, scrubbed=found.vouched, counters=counters))
         return record
 
-    def _look_up(self, entry: ShareRecord, regions_now: Regions | None) -> tuple[CXLRegion | None, Wanted | str | None]:
+    def _look_up(self, entry: ShareRecord, regions_now: Regions | None) -> LookUp:
         """The share's region and what it wants of this node.
 
-        The list is from before the lock was taken: where it disagrees with the record, a Prepare may have been faster,
+        The list is from before the record was read: where it disagrees with the record, a Prepare may have been faster,
         so the region is read again. Without the operator's fresh word nothing is cleared.
         """
         share, name = entry.share, self._node.name
@@ -202,10 +231,14 @@ class Keeper:
             node.metrics.formats.inc()
         return True
 
-    def _tell(self, region: CXLRegion | None, report: HostReport) -> None:
-        if region is not None:
-            entry = regions.entry_of(region, self._node.name)
-            self._node.hosts.refresh(region.metadata.name, report, found=entry)
+    def _tell(self, record: ClaimRecord, share: Share, region: CXLRegion, report: HostReport) -> None:
+        entry = regions.entry_of(region, self._node.name)
+        try:
+            self._node.hosts.refresh(
+                share.region, report, found=entry, still=lambda: self._node.checkpoint.get(record.ref.uid) == record
+            )
+        except ApiError as error:
+            log.warning("not told yet", region=share.region, error=str(error))
 
     def _repair_files(self, record: ClaimRecord) -> None:
         if self._node.cdi.write(record.ref.uid, cdi_document(record, self._node)):
@@ -215,7 +248,7 @@ class Keeper:
     def _sweep(self) -> None:
         """Remove what claims without a record have left: an earlier release's, a lost checkpoint's, a killed process's.
 
-        Those are CDI files, sockets, and the lock of a process that died between its last write and the end of its
+        Those are CDI files, sockets, and the locks of a process that died between its last write and the end of its
         turn: nobody calls for such a claim any more. While a checkpoint is unreadable the sockets stay: which of them
         are its claim's cannot be told.
         """
@@ -228,6 +261,9 @@ class Keeper:
                             log.warning("CDI file without a claim removed", claim_uid=uid)
                 except ClaimError:
                     continue  # a call of the kubelet is at it
+        for region in node.reports.names():
+            with contextlib.suppress(ClaimError), node.reports.hold(region, seconds=0):
+                pass
         if not node.checkpoint.all()[1]:
             removed = node.dax.sweep(
                 lambda: [entry.share.key for record in node.checkpoint.all()[0] for entry in record.shares]

@@ -1,6 +1,6 @@
-"""One lock per claim, between threads and between the two plugin generations of a rolling update.
+"""One lock per claim and one per region's report, between threads and between the two generations of a rolling update.
 
-A lock is an flock on the claim's own file: each holder opens the file anew, so two threads of one process exclude each
+A lock is an flock on the thing's own file: each holder opens the file anew, so two threads of one process exclude each
 other just as two processes do, and the kernel releases it when a holder dies. Claims never wait for one another.
 """
 
@@ -20,27 +20,28 @@ POLL_SECONDS = 0.02
 SUFFIX = ".lock"
 
 
-class ClaimLocks:
-    """The lock files of a folder."""
+class FileLocks:
+    """The lock files of a folder. `busy` is what is said of one that another holds: `another call for claim`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, busy: str) -> None:
         self.folder = folder
+        self._busy = busy
         folder.mkdir(parents=True, exist_ok=True)
 
     @contextlib.contextmanager
-    def hold(self, uid: ClaimUID, *, seconds: float, check: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Hold the claim's lock; `check` is called while waiting and may raise to give up.
+    def hold(self, name: str, *, seconds: float, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold the lock of `name`, safe in a file name; `check` is called while waiting and may raise to give up.
 
         Raises:
             ClaimError: BUSY, the lock was not free within `seconds`.
         """
-        path = self.folder / f"{uid}{SUFFIX}"
+        path = self.folder / f"{name}{SUFFIX}"
         deadline = time.monotonic() + seconds
         while (descriptor := self._try(path)) is None:
             check()
             if time.monotonic() >= deadline:
                 raise ClaimError(
-                    Kind.BUSY, f"another call for claim {uid} has been running for {seconds:.0f} s; retry when it ends"
+                    Kind.BUSY, f"{self._busy} {name} has been running for {seconds:.0f} s; retry when it ends"
                 )
             time.sleep(POLL_SECONDS)
         try:
@@ -49,10 +50,9 @@ class ClaimLocks:
             path.unlink(missing_ok=True)  # only its holder may; who waits for it notices, and makes a new one
             os.close(descriptor)
 
-    def claims(self) -> set[ClaimUID]:
-        """Claims that have a lock file: held now, or left by a process that was killed. Holding it once removes it."""
-        names = (path.name.removesuffix(SUFFIX) for path in self.folder.glob(f"*{SUFFIX}"))
-        return {claim_uid(name) for name in names if UID.fullmatch(name)}
+    def names(self) -> set[str]:
+        """What has a lock file: held now, or left by a process that was killed. Holding it once removes it."""
+        return {path.name.removesuffix(SUFFIX) for path in self.folder.glob(f"*{SUFFIX}")}
 
     @staticmethod
     def _try(path: Path) -> int | None:
@@ -68,3 +68,21 @@ class ClaimLocks:
             raise
         os.close(descriptor)
         return None
+
+
+class ClaimLocks(FileLocks):
+    """Held by whoever changes what a claim has on this node."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "another call for claim")
+
+    def claims(self) -> set[ClaimUID]:
+        """`names`, those that are UIDs."""
+        return {claim_uid(name) for name in self.names() if UID.fullmatch(name)}
+
+
+class ReportLocks(FileLocks):
+    """Held by whoever writes this node's entry of a region, so that no older word lands after a newer one."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "another report on region")

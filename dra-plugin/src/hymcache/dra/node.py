@@ -10,7 +10,7 @@ from hymcache.dra.clients import Api
 from hymcache.dra.contents import Contents
 from hymcache.dra.dax import Dax
 from hymcache.dra.hosts import HostReports
-from hymcache.dra.locks import ClaimLocks
+from hymcache.dra.locks import ClaimLocks, ReportLocks
 from hymcache.dra.metrics import Metrics
 from hymcache.dra.settings import Settings
 
@@ -26,6 +26,7 @@ class Node:
     contents: Contents
     checkpoint: Checkpoint
     locks: ClaimLocks
+    reports: ReportLocks
     cdi: CdiFolder
     hosts: HostReports
     metrics: Metrics

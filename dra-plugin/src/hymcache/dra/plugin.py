@@ -17,7 +17,7 @@ from hymcache.dra.dax.memfd import Memfd
 from hymcache.dra.health import HealthBoard
 from hymcache.dra.hosts import HostReports
 from hymcache.dra.keeper import Keeper
-from hymcache.dra.locks import ClaimLocks
+from hymcache.dra.locks import ClaimLocks, ReportLocks
 from hymcache.dra.metrics import Metrics
 from hymcache.dra.node import Node
 from hymcache.dra.probes import Probes
@@ -49,6 +49,7 @@ def assemble(settings: Settings, api: Api, contents: Contents, metrics: Metrics)
         generation=settings.pod_uid or "single",
         timeout_seconds=settings.cable_timeout_seconds,
     )
+    reports = ReportLocks(settings.plugin_dir / "reports")
     return Node(
         settings=settings,
         boot_id=boot_id,
@@ -57,8 +58,9 @@ def assemble(settings: Settings, api: Api, contents: Contents, metrics: Metrics)
         contents=contents,
         checkpoint=Checkpoint(settings.plugin_dir / "claims"),
         locks=ClaimLocks(settings.plugin_dir / "locks"),
+        reports=reports,
         cdi=CdiFolder(settings.cdi_dir, settings.driver),
-        hosts=HostReports(api, settings.node_name, boot_id, counters_seconds=settings.counters_seconds),
+        hosts=HostReports(api, reports, settings.node_name, boot_id, counters_seconds=settings.counters_seconds),
         metrics=metrics,
     )
 

@@ -31,7 +31,7 @@ class Releases:
         self._check_unused(entry)
         node.dax.close(key)
         if not self._used_by_others(key, entry.share.region):
-            node.hosts.send(entry.share.region, HostReport(HostState.RELEASED))
+            node.hosts.send(entry.share.region, HostReport(HostState.RELEASED), still=lambda: True)
         left = record.without(key)
         if left.shares:
             node.checkpoint.put(left)
@@ -57,7 +57,7 @@ class Releases:
             node.dax.close(key)
         for region in sorted(regions):
             if not self._used_by_others(ShareKey(uid, ""), region):
-                node.hosts.send(region, HostReport(HostState.RELEASED))
+                node.hosts.send(region, HostReport(HostState.RELEASED), still=lambda: True)
         node.cdi.remove(uid)
         node.checkpoint.remove(uid)
         log.warning("claim released without its checkpoint", reason=unreadable.reason, regions=sorted(regions))

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hymcache.dra.checkpoint import v1
-from hymcache.dra.checkpoint.model import ClaimRecord
+from hymcache.dra.checkpoint.model import ClaimRecord, Phase
 from hymcache.dra.files import sync_folder, temporary_name, write_whole
-from hymcache.dra.keys import UID, ClaimUID, claim_uid
+from hymcache.dra.keys import UID, ClaimUID, ShareKey, claim_uid
 
 SUFFIX = ".json"
 QUARANTINE_SUFFIX = ".damaged"
@@ -57,6 +57,12 @@ class Checkpoint:
         found = [self.get(claim_uid(uid)) for uid in sorted(uids) if UID.fullmatch(uid)]
         records = [entry for entry in found if isinstance(entry, ClaimRecord)]
         return records, [entry for entry in found if isinstance(entry, Unreadable)]
+
+    def stands(self, record: ClaimRecord, key: ShareKey) -> bool:
+        """Whether the node still holds the share by this record: neither given back nor begun anew since."""
+        now = self.get(record.ref.uid)
+        entry = now.entry(key) if isinstance(now, ClaimRecord) and now.ticket == record.ticket else None
+        return entry is not None and entry.phase is not Phase.RELEASING
 
     def put(self, record: ClaimRecord) -> None:
         """Make `record` the claim's truth; what was set aside for the claim is dropped."""
