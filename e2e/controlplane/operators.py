@@ -10,12 +10,13 @@ from hymcache.crds.policies import policies
 from hymcache.crds.rbac import Accounts, roles
 from hymcache.crds.render import KINDS, crd
 
-from controlplane.api import Api, Kind, Object
+from controlplane.api import Api, ApiException, Kind, Object
 from controlplane.appliances import PASSWORD, USER, Appliance
 from controlplane.manifests import apply_all
 from controlplane.plane import ControlPlane
 from controlplane.process import Process
 from controlplane.waiting import wait
+from controlplane.workloads import claim
 
 ACCOUNTS = Accounts(namespace="hymcache", operator="hymcache-operator", plugin="hymcache-plugin")
 FABRIC, BLADE, REGION, CXLNODE = (Kind("hymcache.io/v1alpha1", kind.KIND) for kind in KINDS)
@@ -43,6 +44,17 @@ def install(plane: ControlPlane) -> None:
     apply_all(plane.api, [namespace, *accounts])
     apply_all(plane.api, [crd(kind) for kind in KINDS])
     apply_all(plane.api, [*device_classes(), *roles(ACCOUNTS), *policies(ACCOUNTS)])
+    wait("the policies to be enforced", lambda: _enforced(plane.api), seconds=60)
+
+
+def _enforced(api: Api) -> bool:
+    """Whether the last one of the policies refuses: the API server reads them in order, about once a second."""
+    two = claim("two-devices", "1Gi", namespace="default", count=2)
+    try:
+        api.create(two, dry_run=True)
+    except ApiException as error:
+        return "count 1" in str(error.body)
+    return False
 
 
 class Operator:
