@@ -86,8 +86,8 @@ def allocated_claim(plane: ControlPlane) -> None:
     api = plane.api
     api.create(w.claim("kv", "4Gi", namespace="default"))
     api.create(w.pod("engine-0", namespace="default", claims=("kv",)))
-    wait("an allocation", lambda: w.allocation(api.get(CLAIM, "kv", "default")), seconds=30)
-    wait("the reservation", lambda: api.get(CLAIM, "kv", "default")["status"].get("reservedFor"), seconds=30)
+    wait("an allocation", lambda: w.allocation(api.get(CLAIM, "kv", "default")))
+    wait("the reservation", lambda: api.get(CLAIM, "kv", "default")["status"].get("reservedFor"))
 
 
 def kinds(api: Api) -> set[str]:
@@ -122,7 +122,7 @@ def test_claim_of_another_driver_does_not_hold_the_uninstall(plane: ControlPlane
     api.create({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "other"}, "spec": spec})
     api.create(w.claim("foreign", "4Gi", namespace="default", device_class="other"))
     api.create(w.pod("two", namespace="default", claims=("foreign",)))
-    wait("an allocation", lambda: w.allocation(api.get(CLAIM, "foreign", "default")), seconds=30)
+    wait("an allocation", lambda: w.allocation(api.get(CLAIM, "foreign", "default")))
     assert lifecycle("check").returncode == 0
 
 

@@ -68,7 +68,7 @@ class Appliance:
             self.process.require_running()
             return self._port_file.read_text().strip() if self._port_file.exists() else ""
 
-        self.url = wait(f"appliance {self.blade} to listen", url, seconds=60)
+        self.url = wait(f"appliance {self.blade} to listen", url)
 
     def admin(self, method: str, path: str, body: Any = None) -> Any:
         """One call of the admin API; its JSON answer."""

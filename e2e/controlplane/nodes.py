@@ -82,7 +82,7 @@ class PluginNode:
             self.plugin.require_running()
             return self.kubelet.watcher.plugin(DRIVER) is not None
 
-        wait(f"the plugin of {self.node} to register", registered, seconds=60)
+        wait(f"the plugin of {self.node} to register", registered)
 
     def close(self) -> None:
         """End everything; pods of the node are not told."""

@@ -22,9 +22,7 @@ ACCOUNTS = Accounts(namespace="hymcache", operator="hymcache-operator", plugin="
 FABRIC, BLADE, REGION, CXLNODE = (Kind("hymcache.io/v1alpha1", kind.KIND) for kind in KINDS)
 SECRET = Kind("v1", "Secret")
 QUICK = {
-    "lease-seconds": "6",
     "renew-seconds": "1",
-    "renew-deadline-seconds": "5",
     "health-address": "127.0.0.1:0",
     "log-format": "text",
     "heartbeat-stale-seconds": "8",
@@ -44,7 +42,7 @@ def install(plane: ControlPlane) -> None:
     apply_all(plane.api, [namespace, *accounts])
     apply_all(plane.api, [crd(kind) for kind in KINDS])
     apply_all(plane.api, [*device_classes(), *roles(ACCOUNTS), *policies(ACCOUNTS)])
-    wait("the policies to be enforced", lambda: _enforced(plane.api), seconds=60)
+    wait("the policies to be enforced", lambda: _enforced(plane.api))
 
 
 def _enforced(api: Api) -> bool:

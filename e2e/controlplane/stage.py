@@ -15,8 +15,8 @@ from controlplane.operators import BLADE, CXLNODE, REGION, Operator, add_fabric,
 from controlplane.plane import ControlPlane
 from controlplane.waiting import wait
 
-START_SECONDS = 60.0
-"""A process starts within this time on a loaded machine."""
+SETTLED_SECONDS = 120.0
+"""Until pods have their nodes, or all is released: below the 300 s after which the scheduler retries forgotten pods."""
 
 
 class Stage:
@@ -103,7 +103,7 @@ class Stage:
             nodes = [self.api.get(NODE, self.node_name(node)) for node in self.actors]
             return all(labels <= set(node["metadata"].get("labels") or {}) for node in nodes)
 
-        wait("the nodes' blade labels", labelled, seconds=START_SECONDS)
+        wait("the nodes' blade labels", labelled)
 
     def close(self) -> None:
         """End everything, the operator first."""
@@ -114,21 +114,21 @@ class Stage:
             if body.get("status"):  # the others go with the namespace
                 self.api.delete(CLAIM, body["metadata"]["name"], self.namespace)
         remove_all(self.api)
-        wait("the slices to go", lambda: not self.slices(), seconds=START_SECONDS)
+        wait("the slices to go", lambda: not self.slices())
 
     # --- looking -----------------------------------------------------------------------------------------------------
     def slices(self) -> list[Object]:
         """Slices of the driver."""
         return [s for s in self.api.list(SLICE) if s["spec"]["driver"] == "hymcache.io"]
 
-    def wait_slice(self, blade: str, right: Callable[[list[Object]], bool], seconds: float = START_SECONDS) -> Object:
+    def wait_slice(self, blade: str, right: Callable[[list[Object]], bool]) -> Object:
         """The slice of a blade, once its devices are right."""
 
         def probe() -> Object | None:
             body = self.api.get(SLICE, f"hymcache-{self.blade_name(blade)}")
             return body if right(body["spec"].get("devices") or []) else None
 
-        return wait(f"the slice of {blade}", probe, seconds=seconds)
+        return wait(f"the slice of {blade}", probe)
 
     def claim(self, name: str, size: str, **parameters: object) -> Object:
         """Make a claim; `parameters` are those of its RegionConfig."""
@@ -155,9 +155,13 @@ class Stage:
         devices = self.api.get(CLAIM, claim, self.namespace)["status"].get("devices") or []
         return any(c["type"] == "hymcache.io/RegionComposed" for d in devices for c in d.get("conditions") or [])
 
+    def region_name(self, claim: str) -> str:
+        """Name of the region of a claim's allocation; LookupError while there is none."""
+        return f"r-{self.allocation(claim)['shareID']}"
+
     def region(self, claim: str) -> Object:
         """The region of a claim's allocation; an error while there is none."""
-        return self.api.get(REGION, f"r-{self.allocation(claim)['shareID']}")
+        return self.api.get(REGION, self.region_name(claim))
 
     def phase(self, claim: str) -> str | None:
         """Phase of that region."""
@@ -168,9 +172,9 @@ class Stage:
         """Whether the pods have their nodes."""
         return all(self.api.get(POD, pod, self.namespace)["spec"].get("nodeName") for pod in pods)
 
-    def wait_bound(self, *pods: str, seconds: float = 45.0) -> None:
+    def wait_bound(self, *pods: str) -> None:
         """Until they have."""
-        wait(f"pods {', '.join(pods)} to be bound", lambda: self.bound(*pods), seconds=seconds)
+        wait(f"pods {', '.join(pods)} to be bound", lambda: self.bound(*pods), seconds=SETTLED_SECONDS)
 
     def remove_pods(self, *pods: str) -> None:
         """Delete pods at once."""
@@ -185,14 +189,14 @@ class Stage:
         """What went wrong in the nodes."""
         return [error for actor in self.actors.values() for error in actor.errors]
 
-    def wait_nothing_left(self, seconds: float = 45.0) -> None:
+    def wait_nothing_left(self) -> None:
         """Until no region is left, neither as an object nor on any fabric."""
 
         def nothing() -> bool:
             left = [r for appliance in self.appliances.values() for r in appliance.regions()]
             return not self.api.list(REGION) and not left
 
-        wait("regions to be released", nothing, seconds=seconds)
+        wait("regions to be released", nothing, seconds=SETTLED_SECONDS)
 
 
 @contextmanager
@@ -205,4 +209,4 @@ def staged(plane: ControlPlane, namespace: str, folder: Path) -> Iterator[Stage]
         stage.close()
 
 
-__all__ = ["BLADE", "CXLNODE", "REGION", "Stage", "staged"]
+__all__ = ["BLADE", "CXLNODE", "REGION", "SETTLED_SECONDS", "Stage", "staged"]

@@ -11,6 +11,9 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 T = TypeVar("T")
+SECONDS = 60.0
+"""How long a wait goes on for what has to come: no bar, but more than a busy machine needs."""
+
 NOT_YET = (ApiException, HTTPError, OSError, LookupError)
 
 
@@ -18,7 +21,7 @@ class WaitTimeoutError(AssertionError):
     """The awaited thing did not come in time."""
 
 
-def wait(what: str, probe: Callable[[], T | None], *, seconds: float = 15.0, pause: float = 0.05) -> T:
+def wait(what: str, probe: Callable[[], T | None], *, seconds: float = SECONDS, pause: float = 0.05) -> T:
     """Call `probe` until it returns something true, at most `seconds`; return that.
 
     A refusal, a lost connection or a missing field that `probe` meets counts as "not yet"; the last one is named when

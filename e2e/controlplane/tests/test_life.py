@@ -46,7 +46,7 @@ def test_api_server_comes_back_with_what_it_held(own_control_plane: ControlPlane
     own_control_plane.apiserver.send(signal.SIGKILL)
     wait("the API server to be gone", lambda: not own_control_plane.apiserver.running)
     own_control_plane.apiserver.start()
-    node = wait("the API server to answer again", lambda: own_control_plane.api.get(NODE, "a"), seconds=30)
+    node = wait("the API server to answer again", lambda: own_control_plane.api.get(NODE, "a"))
     assert node["status"]["nodeInfo"]["systemUUID"] == "6f1a4dd8-5b0a-4a44-9d2c-0d3b8e6a0001"
 
 
@@ -70,4 +70,4 @@ def test_short_binding_timeout_frees_a_claim_whose_condition_never_comes(own_con
         return device["shareID"] if device else None
 
     first = wait("an allocation", share)
-    wait("another allocation after the timeout", lambda: share() not in (None, first), seconds=30)
+    wait("another allocation after the timeout", lambda: share() not in (None, first))

@@ -19,7 +19,7 @@ from controlplane import crashing, wait
 from controlplane.operators import REGION
 from controlplane.stage import Stage
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.controlplane, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SHARDS = 3
 LIVES_MAX = 3

@@ -24,7 +24,7 @@ def shared(stage: Stage) -> str:
     stage.pod("p2", "kv", node="n2")
     stage.wait_bound("p1", "p2")
     name = f"r-{stage.allocation('kv')['shareID']}"
-    wait("both to be ready", lambda: all(name in a.ready for a in stage.actors.values()), seconds=30)
+    wait("both to be ready", lambda: all(name in a.ready for a in stage.actors.values()))
     return name
 
 
@@ -42,7 +42,7 @@ def phases(stage: Stage, name: str) -> dict[str, str]:
 def test_a_node_whose_plugin_falls_silent_loses_its_label_and_gets_it_back(stage: Stage) -> None:
     name = shared(stage)
     stage.actors["n2"].silent = True
-    wait("the label to go", lambda: label(stage, "n2") is None, seconds=40)
+    wait("the label to go", lambda: label(stage, "n2") is None)
     assert label(stage, "n1") == "cabled"
     assert phases(stage, name) == {"n1": "Attached", "n2": "Attached"}, "running pods stay"
     stage.pod("p3", "kv", node="n2")
@@ -55,8 +55,8 @@ def test_a_dead_host_is_fenced_and_the_region_released(stage: Stage) -> None:
     name = shared(stage)
     stage.actors["n2"].stop()
     stage.remove_pods("p1", "p2")
-    wait("n1 to be detached", lambda: phases(stage, name).get("n1") == "Detached", seconds=30)
-    stage.wait_nothing_left(seconds=60)
+    wait("n1 to be detached", lambda: phases(stage, name).get("n1") == "Detached")
+    stage.wait_nothing_left()
     assert any(stage.node_name("n2") in event["note"] for event in stage.events("HostFenced"))
 
 
@@ -65,9 +65,9 @@ def test_a_deleted_node_takes_its_cxlnode_along_and_the_others_stay(stage: Stage
     stage.actors["n2"].stop()
     stage.remove_pods("p2")
     stage.api.delete(NODE, stage.node_name("n2"))
-    wait("its CXLNode to go", lambda: stage.api.find(CXLNODE, stage.node_name("n2")) is None, seconds=30)
-    wait("n2 to be fenced", lambda: phases(stage, name).get("n2") == "Fenced", seconds=30)
-    region = wait("its entry to be removed", lambda: _without(stage, name, "n2"), seconds=30)
+    wait("its CXLNode to go", lambda: stage.api.find(CXLNODE, stage.node_name("n2")) is None)
+    wait("n2 to be fenced", lambda: phases(stage, name).get("n2") == "Fenced")
+    region = wait("its entry to be removed", lambda: _without(stage, name, "n2"))
     assert [h["node"] for h in region["status"]["hosts"]] == [stage.node_name("n1")]
     assert phases(stage, name)["n1"] == "Attached"
 
@@ -85,7 +85,7 @@ def test_a_reboot_counts_as_letting_go(stage: Stage) -> None:
     stage.remove_pods("p2")
     holds("n2 is not detached", lambda: phases(stage, name)["n2"] in {"Attached", "Detaching"}, seconds=3)
     actor.reboot()
-    wait("n2 to be detached", lambda: phases(stage, name)["n2"] == "Detached", seconds=30)
+    wait("n2 to be detached", lambda: phases(stage, name)["n2"] == "Detached")
     assert phases(stage, name)["n1"] == "Attached"
 
 
@@ -98,7 +98,7 @@ def test_a_live_host_that_holds_on_blocks_the_release_with_a_condition(stage: St
         conditions = stage.api.get(REGION, name)["status"]["conditions"]
         return next((c["message"] for c in conditions if c["type"] == "ReleaseBlocked"), None)
 
-    message = wait("the condition", blocked, seconds=30)
+    message = wait("the condition", blocked)
     assert stage.node_name("n2") in message
     assert "end the pods there" in message
     body = stage.wait_slice("b1", lambda d: d[0]["capacity"]["memory"]["value"] == "60Gi")
@@ -113,9 +113,9 @@ def test_a_pulled_cable_takes_the_label_away(stage: Stage) -> None:
     shared(stage)
     blade = stage.appliances["b1"]
     blade.admin("POST", "links", {"host": "n2", "state": "down"})
-    wait("the label to go", lambda: label(stage, "n2") is None, seconds=30)
+    wait("the label to go", lambda: label(stage, "n2") is None)
     blade.admin("POST", "links", {"host": "n2", "state": "up"})
-    wait("the label to come back", lambda: label(stage, "n2") == "cabled", seconds=30)
+    wait("the label to come back", lambda: label(stage, "n2") == "cabled")
 
 
 def test_a_third_pod_joins_later_on_a_node_that_was_not_there(stage: Stage) -> None:
@@ -124,10 +124,10 @@ def test_a_third_pod_joins_later_on_a_node_that_was_not_there(stage: Stage) -> N
     w.add_node(stage.api, stage.node_name("n3"), system_uuid=stage.uuids["n3"])
     stage.appliances["b1"].admin("POST", "hosts", {"name": "n3", "uuid": stage.uuids["n3"]})
     actor = stage.add_actor("n3")
-    wait("its label", lambda: label(stage, "n3") == "cabled", seconds=40)
+    wait("its label", lambda: label(stage, "n3") == "cabled")
     stage.pod("p3", "kv", node="n3")
     stage.wait_bound("p3")
-    wait("n3 to be ready", lambda: name in actor.ready, seconds=30)
+    wait("n3 to be ready", lambda: name in actor.ready)
     assert actor.inodes[name] == stage.actors["n1"].inodes[name]
     assert stage.api.get(POD, "p3", stage.namespace)["spec"]["nodeName"] == stage.node_name("n3")
 

@@ -16,6 +16,7 @@ from controlplane.stage import Stage
 pytestmark = pytest.mark.controlplane
 
 LEASE = Kind("coordination.k8s.io/v1", "Lease")
+QUICK_LEASE = {"lease_seconds": "6", "renew_seconds": "1", "renew_deadline_seconds": "5"}
 
 
 def lease(stage: Stage) -> dict[str, Any]:
@@ -29,21 +30,21 @@ def leads(operator: Operator) -> bool:
 
 def test_of_two_operators_one_acts_and_the_other_follows_when_it_is_killed(stage: Stage) -> None:
     stage.build()
-    one = stage.start_operator(name="one", identity="pod-one")
-    wait("the first to lead", lambda: leads(one), seconds=60)
-    two = stage.start_operator(name="two", identity="pod-two")
+    one = stage.start_operator(name="one", identity="pod-one", **QUICK_LEASE)
+    wait("the first to lead", lambda: leads(one))
+    two = stage.start_operator(name="two", identity="pod-two", **QUICK_LEASE)
     stage.add_fabrics()
     stage.wait_published()
     stage.claim("a", "4Gi")
     stage.pod("pa", "a")
     stage.wait_bound("pa")
-    wait("the second to be up", lambda: "candidate" in two.log, seconds=60)
+    wait("the second to be up", lambda: "candidate" in two.log)
     assert not leads(two)
     assert lease(stage)["holderIdentity"].startswith("pod-one_")
 
     one.process.kill()
     begun = time.monotonic()
-    wait("the second to lead", lambda: leads(two), seconds=60)
+    wait("the second to lead", lambda: leads(two))
     print(f"the other leads {time.monotonic() - begun:.1f} s after a kill (lease of 6 s)")
     stage.claim("b", "4Gi")
     stage.pod("pb", "b")
@@ -57,16 +58,16 @@ def test_of_two_operators_one_acts_and_the_other_follows_when_it_is_killed(stage
 
 def test_a_leader_that_hung_stops_when_it_wakes_up(stage: Stage) -> None:
     stage.build()
-    one = stage.start_operator(name="one", identity="pod-one")
+    one = stage.start_operator(name="one", identity="pod-one", **QUICK_LEASE)
     stage.add_fabrics()
     stage.wait_published()
     one.process.send(signal.SIGSTOP)
-    two = stage.start_operator(name="two", identity="pod-two")
-    wait("the second to lead", lambda: leads(two), seconds=60)
+    two = stage.start_operator(name="two", identity="pod-two", **QUICK_LEASE)
+    wait("the second to lead", lambda: leads(two))
     stage.claim("kv", "4Gi")
     stage.pod("p", "kv")
     one.process.send(signal.SIGCONT)
-    wait("the first to end itself", lambda: not one.process.running, seconds=30)
+    wait("the first to end itself", lambda: not one.process.running)
     assert "no longer the leader" in one.log
     stage.wait_bound("p")
     assert len(stage.api.list(REGION)) == len(stage.appliances["b1"].regions()) == 1
@@ -74,7 +75,7 @@ def test_a_leader_that_hung_stops_when_it_wakes_up(stage: Stage) -> None:
 
 def test_a_leader_that_stops_cleanly_leaves_the_lease_free(stage: Stage) -> None:
     stage.build(nodes=("n1",))
-    one = stage.start_operator(name="one", identity="pod-one")
+    one = stage.start_operator(name="one", identity="pod-one", **QUICK_LEASE)
     stage.add_fabrics()
     stage.wait_published()
     one.process.stop(seconds=20)
@@ -90,7 +91,7 @@ def test_a_slice_that_is_deleted_or_changed_by_hand_comes_back(stage: Stage) -> 
     name = f"hymcache-{stage.blade_name('b1')}"
     first = stage.api.get(SLICE, name)
     stage.api.delete(SLICE, name)
-    again = wait("the slice to come back", lambda: stage.api.find(SLICE, name), seconds=30)
+    again = wait("the slice to come back", lambda: stage.api.find(SLICE, name))
     assert again["metadata"]["uid"] != first["metadata"]["uid"]
     assert again["spec"]["devices"] == first["spec"]["devices"]
 
@@ -103,7 +104,7 @@ def test_probes_and_metrics_answer(stage: Stage) -> None:
     url = wait("the health server", lambda: _url(stage.operator))
 
     def read(path: str) -> str:
-        with urllib.request.urlopen(url + path, timeout=5) as reply:
+        with urllib.request.urlopen(url + path, timeout=30) as reply:
             return str(reply.read().decode())
 
     assert read("/healthz") == "ok"

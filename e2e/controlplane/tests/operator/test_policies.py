@@ -206,7 +206,7 @@ def test_a_plugin_that_was_given_more_still_cannot_write_conditions(
     cast.publish()
     cast.admin.create(w.claim("kv", "4Gi", namespace=cast.namespace))
     cast.admin.create(w.pod("p", namespace=cast.namespace, claims=("kv",)))
-    wait("an allocation", lambda: w.allocation(cast.admin.get(CLAIM, "kv", cast.namespace)), seconds=30)
+    wait("an allocation", lambda: w.allocation(cast.admin.get(CLAIM, "kv", cast.namespace)))
     claim = cast.admin.get(CLAIM, "kv", cast.namespace)
     plugin = cast.plugins[cast.nodes[0]]
     with pytest.raises(ApiException) as before:
@@ -276,7 +276,7 @@ def test_the_operator_writes_device_conditions_and_nothing_else_of_a_claim(cast:
     cast.publish()
     cast.admin.create(w.claim("kv", "4Gi", namespace=cast.namespace))
     cast.admin.create(w.pod("p", namespace=cast.namespace, claims=("kv",)))
-    result = wait("an allocation", lambda: w.allocation(cast.admin.get(CLAIM, "kv", cast.namespace)), seconds=30)
+    result = wait("an allocation", lambda: w.allocation(cast.admin.get(CLAIM, "kv", cast.namespace)))
     claim = cast.admin.get(CLAIM, "kv", cast.namespace)
     where = {"namespace": cast.namespace, "subresource": "status"}
     refused(cast.operator.merge, CLAIM, "kv", {"status": {"reservedFor": []}}, **where)

@@ -22,7 +22,7 @@ def test_a_power_cycle_gives_the_claim_new_memory_without_anybodys_help(stage: S
     stage.wait_bound("p1")
     name = f"r-{stage.allocation('kv')['shareID']}"
     actor = stage.actors["n1"]
-    wait("n1 to be ready", lambda: name in actor.ready, seconds=30)
+    wait("n1 to be ready", lambda: name in actor.ready)
     first = actor.inodes[name]
     stage.appliances["b1"].admin("POST", "power-cycle", {"keep": False})
 
@@ -32,14 +32,14 @@ def test_a_power_cycle_gives_the_claim_new_memory_without_anybodys_help(stage: S
         here = attachments[0].get("phase") == "Attached" and attachments[0]["epoch"] == region["spec"]["epoch"] > 1
         return region if here and region["status"]["phase"] == "Ready" else None
 
-    region = wait("the region under a new epoch", again, seconds=60)
+    region = wait("the region under a new epoch", again)
     assert region["status"]["scrub"]
     assert [e for e in stage.events("RegionLost") if e["regarding"]["name"] == name]
     claim = stage.api.get(CLAIM, "kv", stage.namespace)
     conditions = claim["status"]["devices"][0]["conditions"]
     assert [(c["type"], c["status"]) for c in conditions] == [("hymcache.io/RegionComposed", "True")]
     actor._states.clear()  # the plugin looks again, as the real one does when the epoch moves
-    wait("other memory", lambda: actor.inodes[name] != first, seconds=30)
+    wait("other memory", lambda: actor.inodes[name] != first)
     stage.remove_pods("p1")
     stage.wait_nothing_left()
 
@@ -60,5 +60,5 @@ def test_an_orphan_with_our_prefix_goes_after_a_grace(stage: Stage) -> None:
     wait("the object to be gone", lambda: stage.api.find(REGION, name) is None)
     assert stage.appliances["b1"].regions()
     stage.start_operator(name="next")
-    stage.wait_nothing_left(seconds=60)
+    stage.wait_nothing_left()
     wait("the log line", lambda: "orphan" in stage.operator.log)

@@ -24,7 +24,7 @@ def serve(stage: Stage, claim: str, pod: str, node: str | None = None) -> str:
     stage.pod(pod, claim, node=node)
     stage.wait_bound(pod)
     name = f"r-{stage.allocation(claim)['shareID']}"
-    wait("a plugin to be ready", lambda: any(name in a.ready for a in stage.actors.values()), seconds=30)
+    wait("a plugin to be ready", lambda: any(name in a.ready for a in stage.actors.values()))
     return name
 
 
@@ -41,7 +41,7 @@ def test_a_claim_that_comes_back_finds_its_own_memory(stage: Stage) -> None:
     inode = stage.actors["n1"].inodes[first]
     before = stage.api.get(REGION, first)["spec"]
     stage.remove_pods("p1")
-    wait("the data to be retained", lambda: retained(stage, first), seconds=30)
+    wait("the data to be retained", lambda: retained(stage, first))
     assert stage.appliances["b1"].regions()[0]["bytes"] == 4 << 30
 
     second = serve(stage, "kv", "p2", "n2")
@@ -52,10 +52,10 @@ def test_a_claim_that_comes_back_finds_its_own_memory(stage: Stage) -> None:
         k: before[k] for k in ("uuid", "epoch", "domains", "fabricName")
     }
     assert {h["node"][-2:]: h["domain"] for h in after["hosts"]} == {"n1": 0, "n2": 1}
-    wait("the old object to go", lambda: stage.api.find(REGION, first) is None, seconds=30)
+    wait("the old object to go", lambda: stage.api.find(REGION, first) is None)
     holds("the bytes stay", lambda: len(stage.appliances["b1"].regions()) == 1, seconds=2)
     stage.remove_pods("p2")
-    wait("retained again", lambda: retained(stage, second), seconds=30)
+    wait("retained again", lambda: retained(stage, second))
     third = serve(stage, "kv", "p3", "n1")
     assert stage.actors["n1"].inodes[third] == inode
     stage.remove_pods("p3")
@@ -70,7 +70,7 @@ def test_retained_data_makes_room_the_oldest_first_and_says_so(stage: Stage) -> 
         stage.claim(claim, "4Gi", reclaimPolicy="Retain")
         names[claim] = serve(stage, claim, f"p-{claim}")
         stage.remove_pods(f"p-{claim}")
-        wait(f"{claim} to be retained", lambda c=claim: retained(stage, names[c]), seconds=30)
+        wait(f"{claim} to be retained", lambda c=claim: retained(stage, names[c]))
     body = stage.wait_slice("b1", lambda devices: bool(devices))
     assert body["spec"]["devices"][0]["capacity"]["memory"]["value"] == "12Gi"
 
@@ -87,6 +87,6 @@ def test_a_deleted_claim_leaves_nothing_retained(stage: Stage) -> None:
     stage.claim("kv", "4Gi", reclaimPolicy="Retain")
     name = serve(stage, "kv", "p1")
     stage.remove_pods("p1")
-    wait("the data to be retained", lambda: retained(stage, name), seconds=30)
+    wait("the data to be retained", lambda: retained(stage, name))
     stage.api.delete(CLAIM, "kv", stage.namespace)
     stage.wait_nothing_left()

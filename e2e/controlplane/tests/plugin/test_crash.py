@@ -14,7 +14,7 @@ from controlplane.nodes import PluginNode
 from controlplane.operators import REGION
 from controlplane.tests.plugin.conftest import PluginStage
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.controlplane, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 class Life:
@@ -46,7 +46,7 @@ class Life:
                     node.plugin.start()
             return done()
 
-        wait(f"{what} ({self.claim}, {self.deaths} deaths)", probe, seconds=90, pause=0.1)
+        wait(f"{what} ({self.claim}, {self.deaths} deaths)", probe, seconds=180, pause=0.1)
 
     def run(self) -> dict[str, list[str]]:
         """Returns the writes of each node."""
