@@ -82,9 +82,9 @@ def test_region_is_not_given_back_while_it_is_cleared(
 ) -> None:
     go = threading.Event()
     real = Region.format
-    monkeypatch.setattr(Region, "format", lambda *args, **options: go.wait(20) and real(*args, **options))
+    monkeypatch.setattr(Region, "format", lambda *args, **options: go.wait(60) and real(*args, **options))
     operator.hosts_scrub = True
-    node = make_node(prepare_wait_seconds=0.5)
+    node = make_node(prepare_wait_seconds=2)
     claim = api.add_claim("kv")
     region = operator.region_of(claim)
     with pytest.raises(NotPreparedError, match="not formatted yet"):
@@ -100,16 +100,17 @@ def test_region_is_not_given_back_while_it_is_cleared(
 def test_attachment_that_comes_late_is_waited_for(api: MemoryApi, operator: Operator, make_node: MakeNode) -> None:
     node = make_node(prepare_wait_seconds=0.6)
     claim = api.add_claim("kv")
-    operator.region_of(claim)
+    region = operator.region_of(claim)
     operator.hold.clear()
     with pytest.raises(NotPreparedError, match="not attached to node node-a yet: waiting for the operator"):
         node.prepare(claim)
     operator.hold.set()
+    wait("the attachment", lambda: api.read("CXLRegion", region)["status"].get("attachments"))
     node.prepare(claim)
 
 
 def test_host_that_cannot_be_attached_says_why(api: MemoryApi, operator: Operator, make_node: MakeNode) -> None:
-    a, b = make_node("node-a", prepare_wait_seconds=0.6), make_node("node-b")
+    a, b = make_node("node-a", prepare_wait_seconds=2), make_node("node-b")
     operator.failing.add("node-a")
     claim = api.add_claim("kv")
     operator.region_of(claim)

@@ -212,14 +212,14 @@ def test_host_without_the_init_role_waits_for_the_superblock(
         wait("node-a to wait", lambda: api.writes)
         assert not first.done()
         b.prepare(claim)
-        assert first.result(10).env["HYMCACHE_DOMAIN"] == "0"
+        assert first.result(60).env["HYMCACHE_DOMAIN"] == "0"
 
 
 def test_host_that_never_formats_is_named(api: MemoryApi, operator: Operator, make_node: MakeNode) -> None:
     claim = api.add_claim("kv")
     hosts = [{"node": "node-a", "systemUUID": "node-a", "domain": 0, "init": False}]
     operator.region_of(claim, hosts=hosts)
-    assert "not formatted yet" in refused(make_node(prepare_wait_seconds=0.5), claim)
+    assert "not formatted yet" in refused(make_node(prepare_wait_seconds=2), claim)
 
 
 def test_init_role_that_moves_here_while_waiting_is_taken_up(
@@ -233,7 +233,7 @@ def test_init_role_that_moves_here_while_waiting_is_taken_up(
         future = pool.submit(node.prepare, claim)
         wait("the wait", lambda: api.host(region, "node-a"))
         api.edit("CXLRegion", region, lambda raw: raw["spec"]["hosts"][0].update(init=True))
-        future.result(10)
+        future.result(60)
 
 
 def test_region_is_formatted_once_however_often_it_is_prepared(
@@ -269,7 +269,7 @@ def test_concurrent_prepares_of_one_claim_give_one_answer(
         start.wait()
         wait("the wish", lambda: api.host(region, "node-a"))
         operator.hold.set()
-        answers = [future.result(15) for future in futures]
+        answers = [future.result(60) for future in futures]
     assert all(not answer.error for answer in answers), [answer.error for answer in answers]
     assert len({answer.SerializeToString(deterministic=True) for answer in answers}) == 1
     assert node.metrics.registry.get_sample_value("hymcache_dra_regions_formatted_total") == 1
@@ -278,15 +278,17 @@ def test_concurrent_prepares_of_one_claim_give_one_answer(
 def test_claims_do_not_wait_for_one_another(api: MemoryApi, operator: Operator, make_node: MakeNode) -> None:
     node = make_node()
     slow, quick = api.add_claim("slow"), api.add_claim("quick")
-    operator.region_of(slow, hosts=[{"node": "node-a", "systemUUID": "node-a", "domain": 0, "init": False}])
+    hosts = [{"node": "node-a", "systemUUID": "node-a", "domain": 0, "init": False}]
+    region = operator.region_of(slow, hosts=hosts)
     operator.region_of(quick)
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(refused, node, slow)
+        future = pool.submit(node.prepare, slow)
         wait("the slow one to wait", lambda: api.writes)
         node.kubelet.prepare("pod-2", ClaimKey.of(quick))
         assert not future.done()
         node.kubelet.unprepare("pod-2")
-        assert "not formatted yet" in future.result(15)
+        api.edit("CXLRegion", region, lambda raw: raw["spec"]["hosts"][0].update(init=True))
+        future.result(60)
 
 
 def test_prepare_that_was_cut_off_leaves_nothing_behind_unprepare(
@@ -321,7 +323,7 @@ def test_unprepare_overtakes_a_waiting_prepare(api: MemoryApi, operator: Operato
         node.kubelet.unprepare_claim(ClaimKey.of(claim))
         operator.hold.set()
         with pytest.raises(NotPreparedError, match="unprepared on this node meanwhile"):
-            future.result(10)
+            future.result(60)
     assert node.left_behind() == []
     assert api.host(region, "node-a")["state"] == "Released"
 

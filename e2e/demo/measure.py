@@ -13,7 +13,7 @@ from demo.settings import MIB, Settings
 from demo.texts import prompt
 
 CHUNK_TOKENS = 256  # HYMCACHE_CHUNK_TOKENS' default
-STORE_SECONDS = 30.0
+STORE_SECONDS = 120.0
 WARM_TOKENS = 700
 WAKE_TOKENS = 60  # less than a chunk: neither stored nor found
 LOADS = 3

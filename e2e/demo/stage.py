@@ -24,7 +24,7 @@ from controlplane.process import Process
 from demo.settings import MIB, Settings
 
 BLADE, REGION_NAME, HOSTS = "blade-1", "hymcache-demo", ("node-a", "node-b")
-APPLIANCE_SECONDS = 30.0
+APPLIANCE_SECONDS = 60.0
 SOCKET_PATH_MAX = 107  # sun_path of a unix socket
 
 Say = Callable[[str], None]

@@ -101,9 +101,7 @@ def test_slow_waits_and_then_does_what_the_next_rule_says(served: Any) -> None:
     assert time.monotonic() - before >= 0.3
     assert served.compose("r-1", 16).status_code == 201
     assert time.monotonic() - before >= 0.6
-    before = time.monotonic()
-    served.compose("r-2", 16)
-    assert time.monotonic() - before < 0.3
+    assert [rule["left"] for rule in served.get("/admin/v1/faults")["faults"]] == [0, 0]
 
 
 def test_a_lie_about_capacity_is_only_told(served: Any) -> None:

@@ -49,9 +49,9 @@ def epoch(served: Any) -> int:
 
 
 def settled(served: Any) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(one["state"] != "ready" for one in served.get("/admin/v1/regions")["regions"]):
-        assert time.monotonic() < deadline, "regions are not back after 10 s"
+        assert time.monotonic() < deadline, "regions are not back after 60 s"
         time.sleep(0.01)
 
 
@@ -112,12 +112,12 @@ def test_a_compose_under_way_fails_at_a_power_loss_and_leaves_nothing_wrong(
     answers: list[requests.Response] = []
     composing = threading.Thread(target=lambda: answers.append(served.compose("r-1", 4)))
     composing.start()
-    assert medium.asked.wait(10)
+    assert medium.asked.wait(60)
     restoring = after is AfterPowerLoss.EMPTY and not keep
     if restoring:
         threading.Timer(0.2, medium.go.set).start()
     cycle(served, keep=keep)
-    composing.join(10)
+    composing.join(60)
     assert answers[0].status_code == 503
     assert "Retry-After" in answers[0].headers
     assert served.names(served.chunks) == (["r-1"] if restoring else [])
@@ -134,7 +134,7 @@ def test_a_chunk_that_is_being_allocated_is_seen_counted_and_not_yet_usable(serv
     served = serve(medium=medium)
     composing = threading.Thread(target=served.compose, args=("r-1", 4))
     composing.start()
-    assert medium.asked.wait(10)
+    assert medium.asked.wait(60)
     chunk = served.members(served.chunks)[0]
     assert served.get(chunk)["Status"]["State"] == "Starting"
     assert served.free_mib() == 60
@@ -142,15 +142,15 @@ def test_a_chunk_that_is_being_allocated_is_seen_counted_and_not_yet_usable(serv
     assert served.delete(chunk) == 409
     assert served.compose("r-2", 61).status_code == 507
     medium.go.set()
-    composing.join(10)
+    composing.join(60)
     assert served.connect("r-1", chunk, ["node-a"]).status_code == 201
 
 
 def test_without_power_nobody_answers(served: Any) -> None:
     region(served)
-    cycling = threading.Thread(target=cycle, args=(served,), kwargs={"keep": True, "seconds": 1.0})
+    cycling = threading.Thread(target=cycle, args=(served,), kwargs={"keep": True, "seconds": 3.0})
     cycling.start()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while served.appliance.powered and time.monotonic() < deadline:
         time.sleep(0.01)
     with requests.Session() as other:
@@ -158,7 +158,7 @@ def test_without_power_nobody_answers(served: Any) -> None:
         with pytest.raises(requests.exceptions.ConnectionError):
             other.get(served.url + "/redfish/v1/", timeout=10)
     assert served.refusal("node-a") == "link-down"
-    cycling.join(10)
+    cycling.join(60)
     with served.opened("node-a"):
         pass
 

@@ -40,6 +40,8 @@ def test_a_failure_is_logged_with_the_region_and_its_claim() -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
+    logged = asyncio.Event()
+    handler.addFilter(lambda _: not logged.set())  # who waits runs after the line is written
     queue_log = logging.getLogger("hymcache.operator.workqueue")
     queue_log.addHandler(handler)
     operator = Operator(Settings())
@@ -52,8 +54,11 @@ def test_a_failure_is_logged_with_the_region_and_its_claim() -> None:
 
     async def run() -> None:
         queue.wake(Key("region", "r-1"))
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(queue.run(), 0.2)
+        task = asyncio.create_task(queue.run())
+        await asyncio.wait_for(logged.wait(), 60)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
     queue = WorkQueue(fail, workers=1, retry_seconds=60, retry_max_seconds=60)
     try:

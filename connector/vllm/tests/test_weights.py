@@ -71,7 +71,7 @@ def adapters():
 
 def known(adapters, number, path):
     """The identity once the hash is done."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (identity := adapters.identity(number, path)) is None and time.monotonic() < deadline:
         time.sleep(0.001)
     return identity

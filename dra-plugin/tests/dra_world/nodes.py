@@ -31,11 +31,11 @@ def settings(folder: Path, node: str, cables: Path, **changes: Any) -> Settings:
         "cable_dir": cables,
         "boot_id_path": folder / "boot-id",
         "listen": "",
-        "prepare_wait_seconds": 5.0,
+        "prepare_wait_seconds": 30.0,
         "sync_seconds": 0.1,
         "heartbeat_seconds": 0.2,
         "counters_seconds": 0.2,
-        "cable_timeout_seconds": 1.0,
+        "cable_timeout_seconds": 5.0,
         "stop_grace_seconds": 1.0,
         **changes,
     }

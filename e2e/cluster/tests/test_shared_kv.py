@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 CHUNK_TOKENS = 256
 ENGINES = "app=engine"
+STORES = "hymcache:stores_total"
 CLAIM_BYTES = 2 * 2**30
 START_SECONDS = 1200
 TEXT = " ".join(f"Paragraph {n} says that part {n * 7 % 101} belongs to shelf {n * 13 % 47}." for n in range(90))
@@ -55,16 +56,17 @@ def test_second_engine_loads_what_the_first_computed(life: Life) -> None:
     prompt = f"Life {life.number}. {TEXT} Question: which shelf holds part 7? Answer:"
     one, two = life.pods
     counter = "vllm:external_prefix_cache_hits_total"
-    before = life.world.metric(two, counter)
+    before, stored = life.world.metric(two, counter), life.world.metric(one, STORES)
     cold = life.world.complete(one, prompt)
-    time.sleep(2)  # stores are published behind the answer
+    bound = cold.prompt_tokens // CHUNK_TOKENS * CHUNK_TOKENS
+    chunks = bound // CHUNK_TOKENS
+    wait("the stores behind the answer", lambda: life.world.metric(one, STORES) - stored >= chunks, pause=0.5)
     cross = life.world.complete(two, prompt)
     loaded = life.world.metric(two, counter) - before
     print(
         f"\nlife {life.number}: {cold.prompt_tokens} prompt tokens, {loaded:.0f} loaded on the other node; first token "
         f"after {cold.first_seconds:.2f} s cold, {cross.first_seconds:.2f} s there"
     )
-    bound = cold.prompt_tokens // CHUNK_TOKENS * CHUNK_TOKENS
     assert bound >= 4 * CHUNK_TOKENS
     assert loaded == bound
     assert cross.text == cold.text

@@ -42,7 +42,7 @@ def test_nothing_of_the_cluster_is_left_on_the_machine(world: World) -> None:
     before = containers.before()
     assert any(name.startswith("process ") for name in traces.seen() - before), "the cluster is not seen at all"
     kind.down()
-    wait("the machine to be clean", lambda: not (traces.seen() - before) or _report(traces.seen() - before), seconds=10)
+    wait("the machine to be clean", lambda: not (traces.seen() - before) or _report(traces.seen() - before))
 
 
 def _report(left: set[str]) -> bool:

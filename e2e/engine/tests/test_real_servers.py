@@ -25,11 +25,11 @@ def store(server, text):
     name = 'hymcache:stores_total{outcome="stored"}'
     before = server.client.metrics().get(name, 0)
     answer = ask(server, text)
-    for _ in range(200):
+    for _ in range(1200):
         if server.client.metrics().get(name, 0) >= before + len(text) // CHUNK_TOKENS:
             return answer
         time.sleep(0.05)
-    raise AssertionError(f"{server.name} did not store {len(text) // CHUNK_TOKENS} chunks within 10 s")
+    raise AssertionError(f"{server.name} did not store {len(text) // CHUNK_TOKENS} chunks within a minute")
 
 
 @pytest.mark.parametrize("tokens", [300, 1000, 1024, 3000])
