@@ -33,7 +33,7 @@ def spaces(hosts: Hosts) -> tuple[Namespace, Namespace]:
 def store_at_once(hosts: Hosts, key: bytes) -> None:
     """Both reserve before the first commits, so that neither sees the other; the lower domain is first."""
     memory = ctypes.create_string_buffer(key[:1] * OBJECT, OBJECT)
-    pages = Region.pages([(ctypes.addressof(memory), OBJECT, OBJECT, 1)])
+    pages = hosts[0].pages([(ctypes.addressof(memory), OBJECT, OBJECT, 1)])
     assert [ns.lookup([key]) for ns in spaces(hosts)] == [0, 0]
     refs = [ns.reserve([key], 1, unit_bytes=OBJECT)[0] for ns in spaces(hosts)]
     for host, ref in zip(hosts, refs, strict=True):

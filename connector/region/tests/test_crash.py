@@ -61,7 +61,7 @@ print(region.info().process_slot, flush=True)
 sys.stdin.readline()
 if "commit" in sys.argv:
     memory = ctypes.create_string_buffer(64 << 10)
-    pages = Region.pages([(ctypes.addressof(memory), 64 << 10, 64 << 10, 1)])
+    pages = region.pages([(ctypes.addressof(memory), 64 << 10, 64 << 10, 1)])
     assert region.write_many(refs, pages, [0], [0], [1]) == region.commit(refs) == b"\\1"
 """
 

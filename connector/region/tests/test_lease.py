@@ -223,7 +223,7 @@ def test_what_was_found_is_read_within_the_grace_after_all_was_evicted(
 def load(region: Region, ref: bytes) -> bytes | None:
     out = bytearray(4096)
     address = ctypes.addressof(ctypes.c_char.from_buffer(out))
-    pages = Region.pages([(address, 4096, 4096, 1)])
+    pages = region.pages([(address, 4096, 4096, 1)])
     return bytes(out) if region.read_many(ref, pages, [0], [0], [1]) == b"\1" else None
 
 
@@ -232,7 +232,7 @@ def test_a_write_that_comes_too_late_ends_no_lease(region: Region, ns: Namespace
     refs = ns.find([b"kept"])[1]
     assert region.lease(refs, seconds=300) == b"\1"
     memory = ctypes.create_string_buffer(CHUNK)
-    pages = Region.pages([(ctypes.addressof(memory), CHUNK, CHUNK, 1)])
+    pages = region.pages([(ctypes.addressof(memory), CHUNK, CHUNK, 1)])
     assert region.write_many(refs, pages, [0], [0], [1], section=7) == b"\0"
     fill(region, ns, b"a", 3)
     assert ns.contains([b"kept"]) == b"\1"

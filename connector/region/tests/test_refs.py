@@ -26,8 +26,8 @@ class Tensor:
         for i in range(64):
             ctypes.memset(ctypes.addressof(self.memory) + i * PAGE, (i + salt) % 256, PAGE)
 
-    def pages(self) -> Pages:
-        return Region.pages([(ctypes.addressof(self.memory), PAGE, PAGE, 64)])
+    def pages(self, region: Region) -> Pages:
+        return region.pages([(ctypes.addressof(self.memory), PAGE, PAGE, 64)])
 
     def page(self, i: int) -> bytes:
         return bytes(self.memory[i * PAGE : (i + 1) * PAGE])
@@ -44,14 +44,29 @@ def test_reserve_write_commit_find_read(region: Region, ns: Namespace) -> None:
     tensor, target = Tensor(), Tensor(100)
     refs = reserve(ns, [b"a", b"b"])
     assert ns.lookup([b"a"]) == 0, "visible before its commit"
-    assert region.write_many(refs, tensor.pages(), [0, 1, 2, 10, 11, 12], [0, 0], [UNITS, UNITS]) == b"\1\1"
+    assert region.write_many(refs, tensor.pages(region), [0, 1, 2, 10, 11, 12], [0, 0], [UNITS, UNITS]) == b"\1\1"
     assert region.commit(refs) == b"\1\1"
     run, found = ns.find([b"a", b"b", b"c"])
     assert run == 2
     assert found == refs
     ids = array.array("i", [20, 21, 22, 30])
-    assert region.read_many(found, target.pages(), ids, [0, 2], [UNITS, 1]) == b"\1\1"
+    assert region.read_many(found, target.pages(region), ids, [0, 2], [UNITS, 1]) == b"\1\1"
     assert [target.page(i) for i in (20, 21, 22, 30)] == [tensor.page(i) for i in (0, 1, 2, 12)]
+
+
+def test_a_unit_is_a_block_of_the_registered_pages_unless_it_is_told(region: Region, ns: Namespace) -> None:
+    tensor, target = Tensor(), Tensor(100)
+    source, to = tensor.pages(region), target.pages(region)
+    refs, status = ns.reserve([b"a", b"b"], UNITS)
+    assert list(status) == [ReserveStatus.NEW] * 2
+    assert region.write_many(refs, source, [0, 1, 2, 10, 11, 12], 0, UNITS) == b"\1\1"
+    assert region.commit(refs) == b"\1\1"
+    assert region.read_many(refs, to, [20, 21, 30, 31], 1, 2) == b"\1\1"
+    assert [target.page(i) for i in (20, 21, 30, 31)] == [tensor.page(i) for i in (1, 2, 11, 12)]
+    region.pages([(ctypes.addressof(tensor.memory), PAGE, PAGE // 2)])
+    with pytest.raises(TypeError, match=r"^unit_bytes: .*found several"):
+        ns.reserve([b"c"], UNITS)
+    assert list(ns.reserve([b"c"], UNITS, unit_bytes=PAGE)[1]) == [ReserveStatus.NEW]
 
 
 def test_what_is_there_or_under_way_is_not_reserved_again(region: Region, ns: Namespace) -> None:
@@ -81,7 +96,7 @@ def test_an_aborted_reservation_returns_its_chunks(region: Region, ns: Namespace
     region.abort(refs)
     assert region.stats()["free_chunks"][0] == free
     assert region.commit(refs) == b"\0"
-    assert region.write_many(refs, Tensor().pages(), [0, 1, 2], [0], [UNITS]) == b"\0"
+    assert region.write_many(refs, Tensor().pages(region), [0, 1, 2], [0], [UNITS]) == b"\0"
     assert ns.lookup([b"a"]) == 0
 
 
@@ -96,22 +111,22 @@ def test_a_commit_without_its_write_publishes_nothing(region: Region, ns: Namesp
 
 def test_a_write_of_another_size_fails_and_so_does_its_commit(region: Region, ns: Namespace) -> None:
     refs = reserve(ns, [b"a"])
-    assert region.write_many(refs, Tensor().pages(), [0, 1], [0], [2]) == b"\0"
-    assert region.write_many(refs, Tensor().pages(), [0, 1, 2], [0], [UNITS]) == b"\1"
+    assert region.write_many(refs, Tensor().pages(region), [0, 1], [0], [2]) == b"\0"
+    assert region.write_many(refs, Tensor().pages(region), [0, 1, 2], [0], [UNITS]) == b"\1"
     assert region.commit(refs) == b"\0", "a failed section is remembered"
 
 
 def test_ranks_store_sections_of_one_object(region: Region, ns: Namespace) -> None:
     one, two, target = Tensor(), Tensor(50), Tensor(200)
     refs = reserve(ns, [b"a"], sections=2)
-    assert region.write_many(refs, one.pages(), [1, 2, 3], [0], [UNITS], section=0) == b"\1"
+    assert region.write_many(refs, one.pages(region), [1, 2, 3], [0], [UNITS], section=0) == b"\1"
     _, pending = ns.reserve([b"a"], UNITS, unit_bytes=PAGE)
     assert list(pending) == [ReserveStatus.PENDING]
-    assert region.write_many(refs, two.pages(), [1, 2, 3], [0], [UNITS], section=1) == b"\1"
+    assert region.write_many(refs, two.pages(region), [1, 2, 3], [0], [UNITS], section=1) == b"\1"
     assert region.commit(refs) == b"\1"
-    assert region.read_many(refs, target.pages(), [0, 1], [1], [2], section=1) == b"\1"
+    assert region.read_many(refs, target.pages(region), [0, 1], [1], [2], section=1) == b"\1"
     assert [target.page(0), target.page(1)] == [two.page(2), two.page(3)]
-    assert region.read_many(refs, target.pages(), [5], [0], [1], section=2) == b"\0"
+    assert region.read_many(refs, target.pages(region), [5], [0], [1], section=2) == b"\0"
 
 
 WRITE = """
@@ -152,7 +167,7 @@ def test_a_quarantined_reference_is_not_found_again(
 
 @pytest.mark.parametrize("ref", [b"\xff" * 16, bytes(16), b"\0\0\0\0\xff\xff\xff\x7f" + bytes(8)])
 def test_a_reference_to_nowhere_is_a_miss(region: Region, ns: Namespace, ref: bytes) -> None:
-    pages = Tensor().pages()
+    pages = Tensor().pages(region)
     assert region.read_many(ref, pages, [0], [0], [1]) == b"\0"
     assert region.write_many(ref, pages, [0], [0], [1]) == b"\0"
     assert region.commit(ref) == b"\0"
@@ -164,9 +179,13 @@ def test_counts_that_do_not_add_up_are_refused(region: Region, ns: Namespace) ->
     refs = reserve(ns, [b"a"])
     for ids, first, count in (([0, 1], [0], [3]), ([0, 1, 2], [0, 0], [3]), ([0, 1, 2], [0], [1, 2])):
         with pytest.raises(TypeError, match="first, count"):
-            region.write_many(refs, Tensor().pages(), ids, first, count)
+            region.write_many(refs, Tensor().pages(region), ids, first, count)
     with pytest.raises(TypeError, match="first, count"):  # not even modulo 2^64
-        region.read_many(refs * 2, Tensor().pages(), [], [0, 0], array.array("Q", [1 << 63, 1 << 63]))
+        region.read_many(refs * 2, Tensor().pages(region), [], [0, 0], array.array("Q", [1 << 63, 1 << 63]))
+    with pytest.raises(TypeError, match="first, count"):
+        region.read_many(refs, Tensor().pages(region), [0, 1], 0, 3)
+    with pytest.raises(ValueError, match=r"^count: expected an integer from 0"):
+        region.read_many(refs, Tensor().pages(region), [0, 1], 0, -1)
     with pytest.raises(ValueError, match="refs: expected a multiple of 16"):
         region.commit(refs[:-1])
 
@@ -193,8 +212,8 @@ def test_a_reference_from_before_a_format_reads_nobody_elses_object(medium: Path
             other.evict([key])
         assert ref[:14] == before[:14], "no object took the same place"
         target = Tensor()
-        assert region.read_many(ref, target.pages(), [0], [0], [1]) == b"\1"
-        assert region.read_many(before, target.pages(), [1], [0], [1]) == b"\0"
+        assert region.read_many(ref, target.pages(region), [0], [0], [1]) == b"\1"
+        assert region.read_many(before, target.pages(region), [1], [0], [1]) == b"\0"
         assert target.page(1) == Tensor().page(1), "nothing was copied"
         region.quarantine(before)
         assert region.lease(before) == b"\0"
@@ -205,7 +224,7 @@ def test_pages_are_filled_whole_or_the_read_is_a_miss(region: Region, ns: Namesp
     ns.put(b"small units", b"x" * PAGE, units=2)
     target = Tensor()
     refs = ns.find([b"small units"])[1]
-    assert region.read_many(refs, target.pages(), [1, 2], [0], [2]) == b"\0"
-    assert ns.get_into(b"small units", target.pages().blocks([1, 2])) == 0
+    assert region.read_many(refs, target.pages(region), [1, 2], [0], [2]) == b"\0"
+    assert ns.get_into(b"small units", target.pages(region).blocks([1, 2])) == 0
     assert region.stats()["miss_size"] == 2
     assert [target.page(i) for i in (1, 2)] == [Tensor().page(i) for i in (1, 2)]

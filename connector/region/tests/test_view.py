@@ -196,9 +196,9 @@ def test_a_view_is_no_source_of_a_put(medium: Path) -> None:
                     process.namespace(FINGERPRINT).put(b"to", source)
         numbers = numpy.frombuffer(view.parts[0], numpy.uint8)
         with pytest.raises(ValueError, match=r"^pages: "):
-            Region.pages([(numbers.ctypes.data, 4096, 4096)])
+            region.pages([(numbers.ctypes.data, 4096, 4096)])
         with pytest.raises(ValueError, match=r"^pages: "):
-            Region.pages([(numbers.ctypes.data - 4096, 4096, 4096, 2)])
+            region.pages([(numbers.ctypes.data - 4096, 4096, 4096, 2)])
         assert ns.put(b"to", seen(view))
         target = bytearray(len(data))
         assert ns.get_into(b"to", target) == len(data)

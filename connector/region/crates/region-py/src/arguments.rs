@@ -7,7 +7,8 @@ use pyo3::exceptions::{PyException, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pyo3::create_exception!(
     hymcache.region,
@@ -29,31 +30,43 @@ pub(crate) fn exception(py: Python<'_>, error: &error::RegionError) -> PyErr {
 }
 
 /// An integer argument. One that does not fit is a `ValueError`, as every other value that cannot be; Python's own
-/// conversion raises `OverflowError`. The note that the interpreter shows with it names the argument.
-#[derive(Clone, Copy)]
-pub(crate) struct Int<T>(pub(crate) T);
+/// conversion raises `OverflowError`. It is raised where the argument gets its name: an exception from here is named
+/// in a note alone.
+pub(crate) struct Int<T>(Result<T, String>);
+
+impl<T> Int<T> {
+    /// A default.
+    pub(crate) const fn of(number: T) -> Self {
+        Self(Ok(number))
+    }
+
+    /// The number of the argument of this name.
+    pub(crate) fn named(self, name: &str) -> PyResult<T> {
+        (self.0).map_err(|wrong| PyValueError::new_err(format!("{name}: {wrong}")))
+    }
+}
 
 impl<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr> + Highest> FromPyObject<'a, 'py> for Int<T> {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        object.extract().map(Self).map_err(|error: PyErr| {
-            if error.is_instance_of::<PyOverflowError>(object.py()) {
-                PyValueError::new_err(format!(
+        match object.extract() {
+            Ok(number) => Ok(Self(Ok(number))),
+            Err(error) if PyErr::is_instance_of::<PyOverflowError>(&error, object.py()) => {
+                Ok(Self(Err(format!(
                     "expected an integer from 0 to {}, found {}",
                     T::HIGHEST,
                     object.to_owned()
-                ))
-            } else {
-                error
+                ))))
             }
-        })
+            Err(error) => Err(error),
+        }
     }
 }
 
-/// The plain integer behind an argument that may be left out.
-pub(crate) fn plain<T>(number: Option<Int<T>>) -> Option<T> {
-    number.map(|Int(number)| number)
+/// The number of an argument that may be left out.
+pub(crate) fn plain<T>(number: Option<Int<T>>, name: &str) -> PyResult<Option<T>> {
+    number.map(|number| number.named(name)).transpose()
 }
 
 /// The highest number of an unsigned type.
@@ -93,18 +106,51 @@ pub(crate) fn target(object: &Bound<'_, PyAny>) -> PyResult<Target> {
 
 /// A region that several Python objects share until it is closed.
 #[derive(Default)]
-pub(crate) struct Handle(Mutex<Option<Arc<Live>>>);
+pub(crate) struct Handle {
+    live: Mutex<Option<Arc<Live>>>,
+    /// Sizes of the blocks of all pages that were registered: none, one, or `SEVERAL`.
+    block_bytes: OnceLock<AtomicU64>,
+}
+
+const SEVERAL: u64 = u64::MAX;
 
 impl Handle {
     pub(crate) fn new(live: Arc<Live>) -> Self {
-        Self(Mutex::new(Some(live)))
+        Self {
+            live: Mutex::new(Some(live)),
+            ..Self::default()
+        }
+    }
+
+    /// Remembers what a block of pages has.
+    pub(crate) fn register(&self, bytes: u64) {
+        let all = self.block_bytes.get_or_init(|| AtomicU64::new(bytes));
+        if all.load(Ordering::Relaxed) != bytes {
+            all.store(SEVERAL, Ordering::Relaxed);
+        }
+    }
+
+    /// What a block has in all pages that were registered.
+    pub(crate) fn block_bytes(&self) -> PyResult<u64> {
+        let found = match self
+            .block_bytes
+            .get()
+            .map(|all| all.load(Ordering::Relaxed))
+        {
+            Some(SEVERAL) => "several",
+            Some(bytes) => return Ok(bytes),
+            None => "none",
+        };
+        Err(PyTypeError::new_err(format!(
+            "unit_bytes: expected it, or pages with blocks of one size in this region, found {found}; pass unit_bytes"
+        )))
     }
 
     /// The region, for the length of one call.
     pub(crate) fn live(&self) -> PyResult<Arc<Live>> {
         // Unlocked again before an exception is made: that may let go of the interpreter lock for a moment, and whoever gets
         // it may want this one.
-        let live = (self.0.lock().unwrap_or_else(PoisonError::into_inner)).clone();
+        let live = (self.live.lock().unwrap_or_else(PoisonError::into_inner)).clone();
         live.ok_or_else(|| {
             Python::attach(|py| {
                 let message = "region: expected an attached one, found it closed; attach again";
@@ -115,7 +161,10 @@ impl Handle {
 
     /// Lets go; calls under way in other threads end first.
     pub(crate) fn close(&self) -> Option<Arc<Live>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.live
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 }
 

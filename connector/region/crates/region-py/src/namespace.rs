@@ -87,7 +87,7 @@ impl Namespace {
         mut visit: impl FnMut(Place) + Send,
     ) -> PyResult<usize> {
         let live = self.handle.live()?;
-        let keys = Keys::new(keys, plain(width))?;
+        let keys = Keys::new(keys, plain(width, "width")?)?;
         let count = keys.len();
         if let Keys::Packed(packed, width) = &keys
             && count >= RELEASE_KEYS
@@ -142,7 +142,7 @@ impl Namespace {
         width: Option<Int<usize>>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let live = self.handle.live()?;
-        let digests = Keys::new(keys, plain(width))?.digests(&self.inner)?;
+        let digests = Keys::new(keys, plain(width, "width")?)?.digests(&self.inner)?;
         let mut found = Vec::with_capacity(digests.len());
         live.contains(&digests, |hit| found.push(u8::from(hit)));
         Ok(PyBytes::new(py, &found))
@@ -165,7 +165,7 @@ impl Namespace {
         let digest = digest(&self.inner, key)?;
         let held = Held::new(buffers, Use::Source)?;
         let buffers = held.buffers();
-        let units = match (plain(units), held.units()) {
+        let units = match (plain(units, "units")?, held.units()) {
             (Some(n), Some(blocks)) if n != blocks as u64 => {
                 return Err(PyValueError::new_err(format!(
                     "units: expected {blocks}, one per block, found {n}"
@@ -187,7 +187,7 @@ impl Namespace {
     /// Copy units `first .. first + count` (default: to the end, or one per block) into `buffers`, verified.
     ///
     /// Returns the bytes copied; 0 = a miss, the reason is in `stats()` and the buffers are undefined.
-    #[pyo3(signature = (key, buffers, *, first=Int(0), count=None))]
+    #[pyo3(signature = (key, buffers, *, first=Int::of(0), count=None))]
     fn get_into(
         &self,
         py: Python<'_>,
@@ -200,7 +200,7 @@ impl Namespace {
         let digest = digest(&self.inner, key)?;
         let held = Held::new(buffers, Use::Destination)?;
         let buffers = held.buffers();
-        let count = match (plain(count), held.units()) {
+        let count = match (plain(count, "count")?, held.units()) {
             (Some(n), Some(blocks)) if n as usize != blocks => {
                 return Err(PyValueError::new_err(format!(
                     "count: expected {blocks}, one per block, found {n}"
@@ -211,7 +211,7 @@ impl Namespace {
         };
         let units = Units {
             section: 0,
-            first: first.0,
+            first: first.named("first")?,
             count,
         };
         let bytes = maybe_detached(py, buffers.len(), || live.get(&digest, units, buffers));
@@ -231,7 +231,7 @@ impl Namespace {
     #[pyo3(signature = (keys, width=None))]
     fn evict(&self, keys: &Bound<'_, PyAny>, width: Option<Int<usize>>) -> PyResult<usize> {
         let live = self.handle.live()?;
-        let digests = Keys::new(keys, plain(width))?.digests(&self.inner)?;
+        let digests = Keys::new(keys, plain(width, "width")?)?.digests(&self.inner)?;
         Ok(live.evict(&digests))
     }
 
@@ -241,7 +241,7 @@ impl Namespace {
     /// in milliseconds since 1970. Higher `priority` (0 to 255) goes first; `units` = how many of each are wanted, from
     /// the first on (0 = all). Advice: returns how many hints are on their way, fewer when a ring came round meanwhile,
     /// 0 from a read-only process.
-    #[pyo3(signature = (keys, *, request_id, deadline_ms, priority=Int(0), units=Int(0), width=None))]
+    #[pyo3(signature = (keys, *, request_id, deadline_ms, priority=Int::of(0), units=Int::of(0), width=None))]
     fn prefetch(
         &self,
         keys: &Bound<'_, PyAny>,
@@ -253,18 +253,18 @@ impl Namespace {
     ) -> PyResult<usize> {
         let live = self.handle.live()?;
         let request = advice::request(request_id)?;
-        let Int(deadline_ms) = deadline_ms;
+        let deadline_ms = deadline_ms.named("deadline_ms")?;
         if deadline_ms >= 1 << 48 {
             return Err(PyValueError::new_err(format!(
                 "deadline_ms: expected milliseconds since 1970, found {deadline_ms}"
             )));
         }
-        let digests = Keys::new(keys, plain(width))?.digests(&self.inner)?;
+        let digests = Keys::new(keys, plain(width, "width")?)?.digests(&self.inner)?;
         let terms = Terms {
             request,
             deadline_ms,
-            priority: priority.0,
-            units: units.0,
+            priority: priority.named("priority")?,
+            units: units.named("units")?,
         };
         Ok(live.prefetch(&digests, terms))
     }
@@ -284,7 +284,7 @@ impl Namespace {
         keys: &Bound<'_, PyAny>,
         width: Option<Int<usize>>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let digests = Keys::new(keys, plain(width))?.digests(&self.inner)?;
+        let digests = Keys::new(keys, plain(width, "width")?)?.digests(&self.inner)?;
         let bytes: Vec<u8> = digests.iter().flat_map(Digest::bytes).collect();
         Ok(PyBytes::new(py, &bytes))
     }
@@ -306,22 +306,28 @@ impl Namespace {
     }
 
     /// Reserve room for objects of `units` times `unit_bytes` per section; (references, one `ReserveStatus` each).
+    /// `unit_bytes` is by default a block of the pages that are registered with this region, all of one size.
     ///
     /// All or nothing: when one is FULL, none is reserved. Only NEW references mean anything: write, then commit or
     /// abort them.
-    #[pyo3(signature = (keys, units, *, unit_bytes, sections=Int(1), width=None))]
+    #[pyo3(signature = (keys, units, *, unit_bytes=None, sections=Int::of(1), width=None))]
     fn reserve<'py>(
         &self,
         py: Python<'py>,
         keys: &Bound<'_, PyAny>,
         units: Int<u64>,
-        unit_bytes: Int<u64>,
+        unit_bytes: Option<Int<u64>>,
         sections: Int<u32>,
         width: Option<Int<usize>>,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
         let live = self.handle.live()?;
-        let digests = Keys::new(keys, plain(width))?.digests(&self.inner)?;
-        let shape = self.shape(&live, units.0, unit_bytes.0, sections.0)?;
+        let digests = Keys::new(keys, plain(width, "width")?)?.digests(&self.inner)?;
+        let unit_bytes = match plain(unit_bytes, "unit_bytes")? {
+            Some(bytes) => bytes,
+            None => self.handle.block_bytes()?,
+        };
+        let (units, sections) = (units.named("units")?, sections.named("sections")?);
+        let shape = self.shape(&live, units, unit_bytes, sections)?;
         let (mut places, mut statuses) = (Vec::new(), Vec::new());
         for digest in &digests {
             let (place, status) = match live.reserve(digest, shape) {

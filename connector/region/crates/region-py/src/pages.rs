@@ -1,9 +1,11 @@
 //! The engine's paged tensors, registered once, and lists of blocks in them.
 
+use crate::arguments::Int;
 use crate::buffers::Export;
 use hymcache_region::buffers::{Buffers, Tensor};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyInt;
 use std::ptr;
 use std::sync::Arc;
 
@@ -97,7 +99,7 @@ impl Pages {
 
     /// Bytes of one block over all tensors: one unit.
     #[getter]
-    fn block_bytes(&self) -> usize {
+    pub(crate) fn block_bytes(&self) -> usize {
         self.tensors.iter().map(Tensor::page_bytes).sum()
     }
 }
@@ -164,4 +166,12 @@ pub(crate) fn integers(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Vec<u6
         Ok(u64::from_le_bytes(wide))
     };
     export.to_vec().chunks_exact(size).map(number).collect()
+}
+
+/// As `integers`, `len` of them; an int alone stands for as many.
+pub(crate) fn each_number(name: &str, object: &Bound<'_, PyAny>, len: usize) -> PyResult<Vec<u64>> {
+    if object.is_instance_of::<PyInt>() {
+        return Ok(vec![object.extract::<Int<u64>>()?.named(name)?; len]);
+    }
+    integers(name, object)
 }

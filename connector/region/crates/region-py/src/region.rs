@@ -6,7 +6,7 @@ use crate::bare::Window;
 use crate::buffers::Export;
 use crate::inspect;
 use crate::namespace::Namespace;
-use crate::pages::{Pages, integers};
+use crate::pages::{Pages, each_number, integers};
 use crate::refs;
 use hymcache_region::attach::{AttachOptions, attach};
 use hymcache_region::core::Place;
@@ -71,7 +71,7 @@ fn describe<'py>(
 
 /// Formats a region: see the stub.
 #[pyfunction]
-#[pyo3(signature = (target, *, size=None, chunk_bytes=Int(2 << 20), domains=Int(1), coherence="software", uuid=None, objects=None,
+#[pyo3(signature = (target, *, size=None, chunk_bytes=Int::of(2 << 20), domains=Int::of(1), coherence="software", uuid=None, objects=None,
                     replaces=None, epoch=None, lock_file=None, clear=false))]
 #[expect(clippy::too_many_arguments, reason = "the keywords of the Python call")]
 pub(crate) fn format<'py>(
@@ -90,14 +90,14 @@ pub(crate) fn format<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let target = crate::arguments::target(target)?;
     let options = FormatOptions {
-        size: plain(size),
-        chunk_bytes: chunk_bytes.0,
-        domains: domains.0,
+        size: plain(size, "size")?,
+        chunk_bytes: chunk_bytes.named("chunk_bytes")?,
+        domains: domains.named("domains")?,
         hardware: hardware(coherence)?,
         uuid: uuid_argument(py, uuid)?,
-        objects: plain(objects),
-        replaces: plain(replaces),
-        epoch: plain(epoch),
+        objects: plain(objects, "objects")?,
+        replaces: plain(replaces, "replaces")?,
+        epoch: plain(epoch, "epoch")?,
         lock_file,
         clear,
     };
@@ -115,8 +115,8 @@ pub(crate) struct Region {
 #[pymethods]
 impl Region {
     #[new]
-    #[pyo3(signature = (target, *, domain=Int(0), read_only=false, uuid=None, epoch=None, host=None, lock_file=None,
-                        populate=true, copy_threads=Int(1)))]
+    #[pyo3(signature = (target, *, domain=Int::of(0), read_only=false, uuid=None, epoch=None, host=None, lock_file=None,
+                        populate=true, copy_threads=Int::of(1)))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of the Python call")]
     fn new(
         py: Python<'_>,
@@ -131,21 +131,21 @@ impl Region {
         copy_threads: Int<u8>,
     ) -> PyResult<Self> {
         let target = self::target(target)?;
-        if !(1..=2).contains(&copy_threads.0) {
+        let copy_threads = copy_threads.named("copy_threads")?;
+        if !(1..=2).contains(&copy_threads) {
             return Err(PyValueError::new_err(format!(
-                "copy_threads: expected 1 or 2, found {}",
-                copy_threads.0
+                "copy_threads: expected 1 or 2, found {copy_threads}"
             )));
         }
         let options = AttachOptions {
-            domain: domain.0,
+            domain: domain.named("domain")?,
             read_only,
             uuid: uuid_argument(py, uuid)?,
-            epoch: plain(epoch),
+            epoch: plain(epoch, "epoch")?,
             host,
             lock_file,
             populate,
-            copy_threads: copy_threads.0,
+            copy_threads,
         };
         let live = py.detach(|| attach(&target, &options));
         Ok(Self {
@@ -233,10 +233,11 @@ impl Region {
     ///
     /// Page `i` of a tensor is `page_bytes` long and starts `i * stride` after `address`. With `pages` given, ids are
     /// checked against it. **The caller vouches for the addresses**: the tensors must stay where they are while the
-    /// result or blocks of it are used.
-    #[staticmethod]
-    fn pages(tensors: &Bound<'_, PyAny>) -> PyResult<Pages> {
-        Pages::new(tensors)
+    /// result or blocks of it are used. A block is what `Namespace.reserve` takes for a unit where it is told no size.
+    fn pages(&self, tensors: &Bound<'_, PyAny>) -> PyResult<Pages> {
+        let pages = Pages::new(tensors)?;
+        self.handle.register(pages.block_bytes() as u64);
+        Ok(pages)
     }
 
     /// Take back what dead processes of the own domain held, now instead of within 0.1 s. Returns how many.
@@ -249,7 +250,7 @@ impl Region {
     ///
     /// A row is (header, generation, state, damage or None, namespace number, units, bytes, chunks, seconds from format to
     /// commit); damage is the counter that a read would add to. Stores nothing.
-    #[pyo3(signature = (domain, first=Int(0), count=Int(65536)))]
+    #[pyo3(signature = (domain, first=Int::of(0), count=Int::of(65536)))]
     fn objects(
         &self,
         py: Python<'_>,
@@ -257,7 +258,13 @@ impl Region {
         first: Int<u32>,
         count: Int<u32>,
     ) -> PyResult<(u32, Vec<inspect::Row>)> {
-        inspect::objects(py, &self.handle, domain.0, first.0, count.0)
+        inspect::objects(
+            py,
+            &self.handle,
+            domain.named("domain")?,
+            first.named("first")?,
+            count.named("count")?,
+        )
     }
 
     /// Read and verify the object of a header: `(bytes, None)`, or `(0, reason)`.
@@ -270,17 +277,23 @@ impl Region {
         header: Int<u32>,
         generation: Int<u64>,
     ) -> PyResult<(u64, Option<&'static str>)> {
-        inspect::verify(py, &self.handle, domain.0, header.0, generation.0)
+        inspect::verify(
+            py,
+            &self.handle,
+            domain.named("domain")?,
+            header.named("header")?,
+            generation.named("generation")?,
+        )
     }
 
     /// Chunks of a domain by what they are held for: free, writing, valid, retired, leaving, orphaned.
     fn chunk_use<'py>(&self, py: Python<'py>, domain: Int<u32>) -> PyResult<Bound<'py, PyDict>> {
-        inspect::chunk_use(py, &self.handle, domain.0)
+        inspect::chunk_use(py, &self.handle, domain.named("domain")?)
     }
 
     /// Puts ever begun in a domain (`claims`) and uses of its objects by its own host (`uses`): numbers that rise.
     fn activity<'py>(&self, py: Python<'py>, domain: Int<u32>) -> PyResult<Bound<'py, PyDict>> {
-        inspect::activity(py, &self.handle, domain.0)
+        inspect::activity(py, &self.handle, domain.named("domain")?)
     }
 
     /// Access to the raw bytes of a reservation of one unit, for benchmarks.
@@ -294,15 +307,16 @@ impl Region {
         py: Python<'py>,
         domain: Int<u32>,
     ) -> PyResult<Vec<(u16, Bound<'py, PyBytes>)>> {
-        inspect::namespaces(py, &self.handle, domain.0)
+        inspect::namespaces(py, &self.handle, domain.named("domain")?)
     }
 
-    #[pyo3(signature = (refs, pages, ids, first, count, *, section=Int(0)))]
+    #[pyo3(signature = (refs, pages, ids, first, count, *, section=Int::of(0)))]
     #[expect(
         clippy::too_many_arguments,
         reason = "the arguments of the Python call"
     )]
-    /// Copy one section of each reserved object in; `count[i]` ids belong to `refs[i]`, `first[i]` is 0.
+    /// Copy one section of each reserved object in; `count[i]` ids belong to `refs[i]`, `first[i]` is 0. An int is every
+    /// reference's.
     ///
     /// Any process of the host may write what another reserved. One byte per reference: 1 = stored.
     fn write_many<'py>(
@@ -315,6 +329,7 @@ impl Region {
         count: &Bound<'_, PyAny>,
         section: Int<u32>,
     ) -> PyResult<Bound<'py, PyBytes>> {
+        let section = section.named("section")?;
         self.each(
             py,
             refs,
@@ -323,17 +338,18 @@ impl Region {
             (first, count),
             |live, place, (first, count), buffers| {
                 // A write stores whole sections; the count is compared with the reservation by its bytes.
-                first == 0 && count > 0 && live.write(place, section.0, buffers).is_ok()
+                first == 0 && count > 0 && live.write(place, section, buffers).is_ok()
             },
         )
     }
 
-    #[pyo3(signature = (refs, pages, ids, first, count, *, section=Int(0)))]
+    #[pyo3(signature = (refs, pages, ids, first, count, *, section=Int::of(0)))]
     #[expect(
         clippy::too_many_arguments,
         reason = "the arguments of the Python call"
     )]
-    /// Copy units `first[i] .. first[i] + count[i]` of each object into the next `count[i]` of `ids`, verified.
+    /// Copy units `first[i] .. first[i] + count[i]` of each object into the next `count[i]` of `ids`, verified. An int is
+    /// every reference's.
     ///
     /// One byte per reference: 1 = copied; 0 = a miss, the pages are then undefined.
     fn read_many<'py>(
@@ -346,6 +362,7 @@ impl Region {
         count: &Bound<'_, PyAny>,
         section: Int<u32>,
     ) -> PyResult<Bound<'py, PyBytes>> {
+        let section = section.named("section")?;
         self.each(
             py,
             refs,
@@ -354,7 +371,7 @@ impl Region {
             (first, count),
             |live, place, (first, count), buffers| {
                 let units = Units {
-                    section: section.0,
+                    section,
                     first,
                     count: Some(count),
                 };
@@ -384,7 +401,7 @@ impl Region {
     ///
     /// One byte per reference: 1 = kept; 0 = gone, or another domain's: its owner is told of the use instead. Reads of an
     /// object that is evicted all the same are misses, as ever.
-    #[pyo3(signature = (refs, *, seconds=Int(10)))]
+    #[pyo3(signature = (refs, *, seconds=Int::of(10)))]
     fn lease<'py>(
         &self,
         py: Python<'py>,
@@ -392,9 +409,10 @@ impl Region {
         seconds: Int<u32>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let live = self.handle.live()?;
+        let seconds = seconds.named("seconds")?;
         let places = refs::parse(refs, live.core().identity.epoch)?.into_iter();
         let kept: Vec<u8> = places
-            .map(|place| live.lease(place, seconds.0).into())
+            .map(|place| live.lease(place, seconds).into())
             .collect();
         Ok(PyBytes::new(py, &kept))
     }
@@ -412,7 +430,7 @@ impl Region {
     ///
     /// Told by their locks, so the dead do not count, and read-only processes do not either.
     fn users(&self, domain: Int<u32>) -> PyResult<Option<usize>> {
-        let Int(domain) = domain;
+        let domain = domain.named("domain")?;
         let live = self.handle.live()?;
         let domains = live.core().layout.geometry.domains;
         if domain >= domains {
@@ -441,7 +459,7 @@ impl Region {
         cursor: Option<&[u8]>,
         limit: Int<usize>,
     ) -> PyResult<advice::Rows<'py>> {
-        advice::hints(py, &*self.handle.live()?, cursor, limit.0)
+        advice::hints(py, &*self.handle.live()?, cursor, limit.named("limit")?)
     }
 
     /// Rows behind `Region.evicted`: see the facade.
@@ -452,7 +470,7 @@ impl Region {
         cursor: Option<&[u8]>,
         limit: Int<usize>,
     ) -> PyResult<advice::Rows<'py>> {
-        advice::evicted(py, &*self.handle.live()?, cursor, limit.0)
+        advice::evicted(py, &*self.handle.live()?, cursor, limit.named("limit")?)
     }
 
     /// Stop this host's lookups from finding these objects until they are stored anew.
@@ -480,7 +498,10 @@ impl Region {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let live = self.handle.live()?;
         let places = refs::parse(refs, live.core().identity.epoch)?;
-        let (first, count) = (integers("first", first)?, integers("count", count)?);
+        let (first, count) = (
+            each_number("first", first, places.len())?,
+            each_number("count", count, places.len())?,
+        );
         let blocks = pages.get().select(integers("ids", ids)?)?;
         let total: u128 = count.iter().map(|&n| u128::from(n)).sum();
         if first.len() != places.len()

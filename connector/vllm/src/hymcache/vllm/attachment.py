@@ -24,7 +24,7 @@ class Attachment:
 
     def pages(self, tensors: Sequence[tuple[int, int, int, int]]) -> Pages:
         """Register paged tensors as (address, stride in bytes, page bytes, pages); they must outlive the attachment."""
-        return Region.pages(tensors)
+        return self._region.pages(tensors)
 
     def events(self) -> dict[str, int]:
         """What the region has counted in this process, by name: misses by reason, verification failures, evictions."""
