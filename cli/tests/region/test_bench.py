@@ -55,8 +55,10 @@ def test_a_region_without_room_is_left_alone(region: Region, run: Run, medium: P
 
 
 def test_sizes_are_checked(region: Region, run: Run, medium: Path) -> None:
-    for sizes in ("1000", "0", "big"):
-        assert run("bench", medium, "--host", "one", "--sizes", sizes).exit_code == 2
+    for sizes in ("1000", "0", "big", ",", "1Mi,"):
+        result = run("bench", medium, "--host", "one", "--sizes", sizes)
+        assert result.exit_code == 2
+        assert "--sizes" in result.stderr
 
 
 def test_a_domain_that_the_region_does_not_have_is_refused(region: Region, run: Run, medium: Path) -> None:

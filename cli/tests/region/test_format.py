@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -129,12 +131,19 @@ def test_what_is_no_region_is_refused_in_one_sentence_and_left_alone(
         (["--size", "33566777"], "size: expected a multiple of 4096, found 33566777"),
         (["--size", "lots"], "quantity 'lots': expected a number"),
         (["--size", "64Mi", "--coherence", "hopeful"], "'hopeful' is not one of"),
+        (["--size", "64Mi", "--domains", "-1"], "domains: expected an integer from 0"),
     ],
 )
 def test_numbers_that_cannot_be_are_named(run: Run, medium: Path, options: list[str], words: str) -> None:
     result = run("format", medium, *options)
     assert result.exit_code == 2
     assert words in result.stderr
+    told = run("format", medium, *options, "--json")
+    assert told.exit_code == 2
+    assert not told.stderr
+    error = json.loads(told.stdout)["error"]
+    assert error["kind"] == "invalid"
+    assert words in error["message"]
     assert not medium.exists() or not medium.read_bytes().strip(b"\0")
 
 
@@ -151,6 +160,44 @@ def test_format_never_overwrites_what_it_was_not_told_of(run: Run, medium: Path)
         assert result.exit_code == 1
         assert "epoch" in result.stderr
     assert medium.read_bytes() == before
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def socket_file(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+@pytest.mark.parametrize("verb", ["format", "inspect", "verify", "bench"])
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [(folder, "folder|directory"), (pipe, "found a pipe"), (socket_file, "a socket is named unix:PATH")],
+)
+def test_what_is_no_medium_is_named_at_once(
+    run: Run, tmp_path: Path, verb: str, make: Callable[[Path], None], words: str
+) -> None:
+    place = tmp_path / "place"
+    make(place)
+    result = run(verb, place)
+    assert result.exit_code == 1
+    assert re.search(words, result.stderr)
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["format", "inspect"])
+def test_a_socket_that_nobody_serves_is_named_with_what_to_do(run: Run, tmp_path: Path, verb: str) -> None:
+    result = run(verb, f"unix:{tmp_path}/absent.sock", "--json")
+    assert result.exit_code == 1
+    error = json.loads(result.stdout)["error"]
+    assert error["kind"] == "unreachable"
+    assert error["message"].endswith("check the path, and that its server runs")
 
 
 def test_a_region_in_use_is_not_formatted(run: Run, region: Region, medium: Path) -> None:
@@ -176,7 +223,9 @@ def test_media_that_cannot_be_written_can_be_inspected_and_nothing_more(run: Run
 
 def test_foreign_bytes_are_given_up_by_name_only(run: Run, answer: Callable[..., Any], medium: Path) -> None:
     medium.write_bytes(b"another owner's!" * (2 * MIB))
-    assert run("format", medium).exit_code == 1
+    refused = run("format", medium)
+    assert refused.exit_code == 1
+    assert "pass clear=True (--clear) to give it up" in refused.stderr
     info = answer("format", medium, "--clear")
     assert b"another owner's!" not in medium.read_bytes()[: info["bytes"]]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from hymcache.cli.region.command import RegionCommand, Size, bytes_text, print_json, show, table
+from hymcache.cli.region.command import RegionCommand, Size, Sizes, bytes_text, print_json, show, table
 from hymcache.cli.region.contest import TURN_BYTES, Contestant, paired, quantile, ratio
 from hymcache.cli.region.workload import Workload
 from hymcache.region import Region
@@ -52,6 +52,7 @@ class Row:
 @click.option("--domain", type=int, default=0, show_default=True, help="The domain to store into.")
 @click.option(
     "--sizes",
+    type=Sizes(),
     default=",".join(SIZES),
     show_default=True,
     metavar="BYTES,BYTES",
@@ -61,16 +62,15 @@ class Row:
 @click.option("--rounds", type=click.IntRange(3), default=15, show_default=True, help="Paired rounds per row.")
 @click.option("--host", help="Name of this host, where a plugin gave it one.")
 @click.option("--lock-file", type=click.Path(path_type=Path), help="For devices: the lock file of all their users.")
-def bench(target: str, as_json: bool, sizes: str, working_set: int, rounds: int, **options: Any) -> None:
+def bench(target: str, as_json: bool, sizes: list[int], working_set: int, rounds: int, **options: Any) -> None:
     """Measure puts and verified gets in free chunks of TARGET; nothing that is stored there is evicted.
 
     Each row compares with memcpy and with this CPU's best unverified copy of the same memory in the same rounds. No
     figure is shown for a row in which anything failed, and the exit status is then 1. Choose a working set of several
     times the last-level cache; objects smaller than a chunk fill a part of it only.
     """
-    wanted = [Size().convert(text, None, None) for text in sizes.split(",")]
     with Region.attach(target, **options) as region:
-        rows = list(measure(region, wanted, working_set, rounds))
+        rows = list(measure(region, sizes, working_set, rounds))
         info = region.info()
         machine = {"kernel": info.kernel, "page_bytes": info.page_bytes, "coherence": info.coherence, "media": target}
     if as_json:

@@ -29,6 +29,16 @@ class Size(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
+class Sizes(click.ParamType[list[int]]):
+    """Sizes with commas between."""
+
+    name = "sizes"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """Bytes of each."""
+        return [Size().convert(text, param, ctx) for text in str(value).split(",")]
+
+
 class Failure(click.ClickException):
     """A refusal in one sentence, with a stable word for programs."""
 
@@ -58,6 +68,18 @@ class RegionCommand(click.Command):
         super().__init__(*args, **kwargs)
         self.params.insert(0, click.Argument(["target"], envvar="HYMCACHE_REGION", metavar="TARGET"))
         self.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Machine-readable output."))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; what cannot be is told as JSON too where that was asked for."""
+        as_json = "--json" in args
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if not as_json:
+                raise
+            caught = Failure("invalid", error.format_message(), status=2)
+            caught.as_json = True
+            raise caught from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what a region or its socket refuses becomes one sentence."""

@@ -145,10 +145,15 @@ fn judge_old(medium: &Medium, options: &FormatOptions, uuid: &[u8; 16]) -> Resul
             } else {
                 ErrorKind::Foreign
             };
+            let how = if options.clear {
+                "zero its first page"
+            } else {
+                "pass clear=True (--clear)"
+            };
             return Err(RegionError::new(
                 kind,
                 format!(
-                    "{}. It is left untouched: zero its first page to give it up",
+                    "{}. It is left untouched: {how} to give it up",
                     error.message
                 ),
             ));

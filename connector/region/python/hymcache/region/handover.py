@@ -92,7 +92,8 @@ def _exchange(path: str | os.PathLike[str], obj: Mapping[str, Any], timeout: flo
         return _parse_reply(path, raw), descriptors
     except OSError as error:
         _close_all(descriptors)
-        raise HandoverError("unreachable", f"{path}: no answer from a region socket: {error}") from error
+        message = f"{path}: no answer from a region socket: {error}; check the path, and that its server runs"
+        raise HandoverError("unreachable", message) from error
     except BaseException:
         _close_all(descriptors)
         raise

@@ -5,7 +5,7 @@
 //! locks, and a pod that was handed one has no right to open its node: such a descriptor is duplicated.
 
 use crate::error::{ErrorKind, RegionError, Result};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileType, OpenOptions};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
 use std::os::linux::fs::MetadataExt as _;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
@@ -15,6 +15,9 @@ use std::path::PathBuf;
 const FILE_PAGE_BYTES: u64 = 4096;
 /// Highest alignment of a device. Through one of 1 GiB, Linux 6.12 was seen to show other memory than the device's.
 const DEVICE_ALIGN_MAX: u64 = 2 << 20;
+
+/// A pipe is no region, and opening one waits for its other end.
+const OPEN_FLAGS: i32 = libc::O_CLOEXEC | libc::O_NONBLOCK;
 
 /// Where a region lies.
 #[derive(Clone, Debug)]
@@ -70,7 +73,7 @@ impl Medium {
         let file = OpenOptions::new()
             .read(true)
             .write(write)
-            .custom_flags(libc::O_CLOEXEC)
+            .custom_flags(OPEN_FLAGS)
             .open(target.path())
             .map_err(|error| cannot_open(target, write, &error))?;
         Self::of(file, target.name())
@@ -91,7 +94,7 @@ impl Medium {
             .read(true)
             .write(true)
             .create_new(true)
-            .custom_flags(libc::O_CLOEXEC)
+            .custom_flags(OPEN_FLAGS)
             .mode(0o660)
             .open(path)
             .map_err(|error| RegionError::io(format!("{}: cannot create", target.name()), &error))
@@ -116,7 +119,8 @@ impl Medium {
             return Err(RegionError::new(
                 ErrorKind::Foreign,
                 format!(
-                    "{name}: expected a file or a device-dax node, found {kind:?}; check the path"
+                    "{name}: expected a file or a device-dax node, found {}; check the path",
+                    name_of(kind)
                 ),
             ));
         };
@@ -169,12 +173,23 @@ impl Medium {
     }
 }
 
+/// What neither a file nor a character device is.
+fn name_of(kind: FileType) -> &'static str {
+    match kind {
+        kind if kind.is_dir() => "a folder",
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_block_device() => "a block device",
+        _ => "something else",
+    }
+}
+
 fn cannot_open(target: &Target, write: bool, error: &std::io::Error) -> RegionError {
     let advice = match error.raw_os_error() {
         Some(libc::ENOENT) => "check the path, or format it with a size to create it",
         Some(libc::EACCES | libc::EPERM | libc::EROFS) if write => {
             "attach read-only, or get write permission"
         }
+        Some(libc::ENXIO) => "check the path; a socket is named unix:PATH",
         _ => "check the path and its permissions",
     };
     let message = format!("{}: cannot open ({error}); {advice}", target.name());
