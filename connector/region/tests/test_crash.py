@@ -189,6 +189,7 @@ HOLE = """
 import ctypes, os, signal, sys, threading
 import faulthandler
 when, what, path = sys.argv[1:]
+what, _, place = what.partition(" of ")
 if when == "before": faulthandler.enable()
 from hymcache.region import Region
 region = Region.attach(path, populate=False)
@@ -202,12 +203,13 @@ address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 pages = region.pages([(address, 70_000, 70_000)])
 small = region.pages([(address, 1000, 1000)])
 if what == "commit": assert region.write_many(refs, pages, [0], [0], [1]) == b"\\1"
-if what == "numpy":
+if what in ("numpy", "view"):
     import numpy
     array = numpy.full(4000, 7, dtype=numpy.uint8)
 if when == "after": faulthandler.enable()
 if when == "masked": signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGBUS])
-os.truncate(path, 4096)
+size = region.info().metadata_bytes if place else 4096
+if what != "view": os.truncate(path, size)
 
 def use():
     if when == "masked": signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGBUS])
@@ -220,6 +222,11 @@ def use():
     if what == "write_many": return max(region.write_many(refs, pages, [0], [0], [1]))
     if what == "read_many": return max(region.read_many(places[:16], small, [0], [0], [1]))
     if what == "commit": return max(region.commit(refs))
+    if what == "view":
+        view = ns.view(keys[5])
+        bytes_seen = numpy.frombuffer(view, numpy.uint8)
+        os.truncate(path, size)
+        return int(bytes_seen.sum()) + view.still_valid() + view.verify()
     if what == "numpy": return ns.get_into(keys[5], array) + ns.put(b"array", array)
     raise SystemExit(what)
 
@@ -238,14 +245,13 @@ region.close()
 """
 
 
-USES = ["lookup", "contains", "get", "put", "evict", "find", "write_many", "read_many", "commit", "numpy"]
+USES = ["lookup", "contains", "get", "put", "evict", "find", "write_many", "read_many", "commit", "numpy", "view"]
+COPIES = ["get", "put", "write_many", "read_many", "numpy", "view"]
 
 
-@pytest.mark.parametrize("what", USES)
+@pytest.mark.parametrize("what", [*USES, *(f"{copy} of the payload alone" for copy in COPIES)])
 @pytest.mark.parametrize("when", ["never", "before", "after", "masked", "later"])
 def test_a_hole_in_the_medium_is_a_miss_not_a_crash(medium: Path, when: str, what: str) -> None:
-    if what == "numpy":
-        pytest.importorskip("numpy")
     Region.format(medium, size=32 * MIB, chunk_bytes=64 << 10)
     done = subprocess.run(
         [sys.executable, "-c", HOLE, when, what, medium], capture_output=True, timeout=60, check=False

@@ -413,21 +413,65 @@ def test_a_folder_is_no_region(tmp_path: Path) -> None:
         Region.attach(tmp_path, read_only=True)
 
 
+ATTACH_AT_ONCE = """
+import sys
+from hymcache.region import Region
+print(flush=True)
+sys.stdin.readline()
+region = Region.attach(sys.argv[1])
+print(region.info().process_slot, flush=True)
+sys.stdin.readline()
+"""
+
+
 def test_sixteen_processes_attach_at_once(medium: Path) -> None:
     Region.format(medium, size=32 * MIB)
-    script = (
-        "import sys; from hymcache.region import Region\n"
-        "region = Region.attach(sys.argv[1]); sys.stdin.readline(); print(region.info().process_slot)\n"
-    )
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, medium], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(16)
-    ]
-    slots = [worker.communicate("\n", timeout=60)[0].strip() for worker in workers]
-    assert [worker.returncode for worker in workers] == [0] * 16
-    assert all(slots)
+    command = [sys.executable, "-c", ATTACH_AT_ONCE, str(medium)]
+    with contextlib.ExitStack() as stack:
+        workers = [
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            for _ in range(16)
+        ]
+        for worker in workers:
+            stack.callback(worker.kill)
+        inputs = [worker.stdin for worker in workers if worker.stdin]
+        outputs = [worker.stdout for worker in workers if worker.stdout]
+        for output in outputs:
+            output.readline()
+        for line in inputs:
+            line.write("\n")
+            line.flush()
+        slots = [output.readline().strip() for output in outputs]
+        assert sorted(slots, key=int) == [str(slot) for slot in range(16)], "a slot has one holder"
+        with Region.attach(medium, read_only=True) as watcher:
+            assert watcher.users(0) == 16
+        assert [worker.communicate("\n", timeout=60) and worker.returncode for worker in workers] == [0] * 16
+
+
+def stores_allowed(medium: Path) -> list[tuple[int, int]]:
+    """Ranges of a region that this process may store into, by the kernel."""
+    found = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        fields = line.split()
+        if fields[-1] == str(medium) and "w" in fields[1]:
+            start, end = (int(number, 16) for number in fields[0].split("-"))
+            found.append((int(fields[2], 16), int(fields[2], 16) + end - start))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("domain", [0, 1, 2])
+def test_a_stray_store_outside_the_own_domain_faults(medium: Path, domain: int) -> None:
+    info = Region.format(medium, size=64 * MIB, chunk_bytes=64 << 10, domains=3)
+    with Region.attach(medium, read_only=True):
+        assert stores_allowed(medium) == []
+    domain_at = int.from_bytes(medium.read_bytes()[144:152], "little")
+    metadata = (info.metadata_bytes - domain_at) // 3
+    pool = info.chunks // 3 * info.chunk_bytes
+    with Region.attach(medium, domain=domain):
+        assert stores_allowed(medium) == [
+            (domain_at + domain * metadata, domain_at + (domain + 1) * metadata),
+            (info.metadata_bytes + domain * pool, info.metadata_bytes + (domain + 1) * pool),
+        ]
 
 
 def test_process_slots_run_out_with_a_clear_error(medium: Path) -> None:

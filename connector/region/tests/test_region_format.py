@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import random
 import struct
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from hymcache.region import Region
 
 Content = Callable[[bytes, int], bytes]
@@ -205,8 +207,20 @@ class Reader:
             yield data
 
 
-def test_a_reader_written_from_the_page_agrees_on_every_object(medium: Path, content: Content) -> None:
-    rng = random.Random(7)
+def put_in_sections(region: Region, key: bytes, sections: list[bytes], units: int) -> None:
+    """As ranks do."""
+    size = len(sections[0])
+    refs, _ = region.namespace(FINGERPRINT).reserve([key], units, unit_bytes=size // units, sections=len(sections))
+    for number, data in enumerate(sections):
+        memory = ctypes.create_string_buffer(data, size)
+        pages = region.pages([(ctypes.addressof(memory), size // units, size // units, units)])
+        assert region.write_many(refs, pages, range(units), 0, units, section=number) == b"\1"
+    assert region.commit(refs) == b"\1"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_reader_written_from_the_page_agrees_on_every_object(medium: Path, content: Content, seed: int) -> None:
+    rng = random.Random(seed)
     Region.format(medium, size=16 << 20, chunk_bytes=64 << 10, domains=2, uuid=str(uuid.UUID(int=5)), epoch=3)
     expected, live = {}, set()
     with Region.attach(medium, domain=0) as one, Region.attach(medium, domain=1) as two:
@@ -218,6 +232,15 @@ def test_a_reader_written_from_the_page_agrees_on_every_object(medium: Path, con
             data = content(key, units * unit_bytes)
             assert spaces[i % 2].put(key, data, units=units)
             expected[key] = [data[u * unit_bytes : (u + 1) * unit_bytes] for u in range(units)]
+            live.add(key)
+        for i in range(6):
+            key, sections = (
+                b"ranks-%d" % i,
+                [content(b"%d-%d" % (i, rank), 4 * (i * 9000 + 100)) for rank in range(i + 2)],
+            )
+            put_in_sections((one, two)[i % 2], key, sections, 4)
+            whole, size = b"".join(sections), i * 9000 + 100
+            expected[key] = [whole[at : at + size] for at in range(0, len(whole), size)]
             live.add(key)
         for i, key in enumerate(list(expected)):
             if i % 5 == 0:
