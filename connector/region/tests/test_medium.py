@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,20 @@ def test_processes_that_name_a_lock_file_and_others_do_not_take_one_another_for_
                 Region.format(medium, replaces=1)
             assert caught.value.kind == "busy"
     assert not lock_file.exists(), "a file has its own locks"
+
+
+def test_bytes_that_were_faulted_in_count_once(medium: Path) -> None:
+    size = Region.format(medium, size=32 * MIB, chunk_bytes=64 << 10, domains=3).bytes
+
+    def populated(**options: int) -> int:
+        with Region.attach(medium, **options) as region:  # type: ignore[arg-type]
+            while region.info().populating:
+                time.sleep(0.01)
+            return region.info().populated_bytes
+
+    by_reader = populated(read_only=True)
+    assert 31 * MIB < by_reader <= size
+    assert [populated(domain=domain) for domain in range(3)] == [by_reader] * 3, "a process's own chunks count twice"
 
 
 @pytest.mark.parametrize("by_descriptor", [False, True])

@@ -426,12 +426,22 @@ impl Live {
             .map(|domain| (layout.domain(domain), layout.domain_bytes, is_own(domain)))
             .collect();
         ranges.sort_by_key(|&(_, _, write)| !write);
-        for extent in own.iter().flat_map(|own| &own.extents) {
+        let mut extents: Vec<_> = own.iter().flat_map(|own| &own.extents).collect();
+        extents.sort_by_key(|extent| extent.chunk);
+        let (mut others, mut next) = (Vec::new(), layout.pool_at);
+        for extent in extents {
+            let start = layout.chunk(extent.chunk);
             let bytes = u64::from(extent.count) * layout.geometry.chunk_bytes;
-            ranges.push((layout.chunk(extent.chunk), bytes, true));
+            ranges.push((start, bytes, true));
+            others.push((next, start.saturating_sub(next), false));
+            next = start + bytes;
         }
-        let pool = u64::from(layout.chunks) * layout.geometry.chunk_bytes;
-        ranges.push((layout.pool_at, pool, false));
+        others.push((
+            next,
+            layout.chunk(layout.chunks).saturating_sub(next),
+            false,
+        ));
+        ranges.extend(others);
         ranges
     }
 }
