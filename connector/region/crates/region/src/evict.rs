@@ -14,7 +14,7 @@ use crate::news::Cause;
 use crate::probe::{Accept, is_at, tag};
 use crate::stats::Event;
 use crate::victims::Victims;
-use crate::words::{ChunkWord, Class, FreeChunks, HeaderWord, List, Recency, State};
+use crate::words::{ChunkWord, FreeChunks, HeaderWord, List, Recency, State};
 use std::collections::VecDeque;
 
 /// This part of the domain's chunks stays retired, so that a read that looked up before still succeeds; what is retired
@@ -208,11 +208,11 @@ impl<M: Memory> Core<M> {
         match word.state() {
             Some(State::Valid) if self.is_leased(own.domain, header, word.generation()) => {}
             Some(State::Valid) => {
-                if let Some(stamp) = self.retire(own, header, word) {
+                if let Some((stamp, line)) = self.retire(own, header, word) {
                     self.stats.add(Event::Evictions, 1);
-                    self.remember(own, header, list, stamp);
+                    self.remember(own, &Header::decode(&line), list, stamp);
                     owner.victims.ghosts[list as usize] += 1;
-                    owner.queue_retired(stamp, header, self.slots_of(own.domain, header));
+                    owner.queue_retired(stamp, header, self.slots_of_line(&line));
                 }
             }
             Some(State::Retired) => {
@@ -227,16 +227,20 @@ impl<M: Memory> Core<M> {
         }
     }
 
-    /// First step: lookups miss, reads by generation still succeed. Returns the tick of the retirement.
-    pub(crate) fn retire(&self, own: &Own, header: u32, word: HeaderWord) -> Option<u64> {
+    /// First step: lookups miss, reads by generation still succeed. Returns the tick of the retirement and the line of
+    /// what was retired. Once it is retired, others may use the header for the next object, so nothing is read after.
+    pub(crate) fn retire(&self, own: &Own, header: u32, word: HeaderWord) -> Option<(u64, Line)> {
         let at = self.layout.header(own.domain, header);
-        self.mem.cas(at, word.0, word.to(State::Retired).0).ok()?;
+        let line = self.line(at);
+        let news = self.news_of(own, header, &line, Cause::Evicted);
+        let retired = word.to(State::Retired);
+        self.mem.cas(at, word.0, retired.0).ok()?;
         self.flush(at, LINE, Step::RetireFlush);
-        self.tell(own, header, &self.line(at), Cause::Evicted);
+        self.tell(own, &news);
         self.mem.store_fence(Step::RetireFence);
         let tick = self.ticks(own.domain, 1);
-        self.mark_left(own, header, Recency::new(Class::Retired, tick));
-        Some(tick)
+        self.mark_retired(own, header, retired, tick);
+        Some((tick, line))
     }
 
     fn release_retired(&self, own: &Own, owner: &mut Owner, header: u32) -> u64 {
@@ -274,10 +278,10 @@ impl<M: Memory> Core<M> {
         };
         self.flush(at, LINE, flush);
         if word.is(State::Valid) {
-            self.tell(own, header, line, Cause::Dropped);
+            self.tell(own, &self.news_of(own, header, line, Cause::Dropped));
         }
         self.mem.store_fence(fence);
-        self.mark_left(own, header, Recency(0));
+        self.mark_left(own, header);
         self.clear_tag(own.domain, header);
         let held = ChunkWord::held(header, word.generation());
         let mut count = 0;

@@ -10,6 +10,7 @@
 
 use crate::core::{Core, Own};
 use crate::digest::Digest;
+use crate::header::Header;
 use crate::layout::{Policy, WAYS};
 use crate::memory::Memory;
 use crate::victims::{Victims, keep_oldest};
@@ -65,12 +66,6 @@ impl Ghost {
 }
 
 impl<M: Memory> Core<M> {
-    fn name_of(&self, domain: u32, header: u32) -> Name {
-        let at = self.layout.header(domain, header);
-        let [a, b, c] = [8, 16, 24].map(|word| self.mem.load(at + word));
-        (a, b, c as u32)
-    }
-
     /// Places where a name can be, by set.
     fn ghosts_of(&self, domain: u32, key: Name) -> [[u64; WAYS as usize]; 2] {
         let sets = u128::from(self.layout.geometry.sets);
@@ -82,8 +77,8 @@ impl<M: Memory> Core<M> {
     }
 
     /// Remembers an object that was evicted from `list` at `tick`, in the emptier set, or in the place of the oldest name.
-    pub(crate) fn remember(&self, own: &Own, header: u32, list: List, tick: u64) {
-        let key = self.name_of(own.domain, header);
+    pub(crate) fn remember(&self, own: &Own, header: &Header, list: List, tick: u64) {
+        let key = (header.key_a, header.key_b, header.key_c);
         let places = self.ghosts_of(own.domain, key).map(|set| {
             let worths = set.map(|at| (Ghost(self.mem.load(at)).worth(tick), at));
             let free = worths.iter().filter(|(worth, _)| worth.is_none()).count();

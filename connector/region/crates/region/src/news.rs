@@ -1,6 +1,7 @@
 //! News of a domain: objects that lookups do not find any more, so that routers forget them.
 //!
-//! Told by whoever made the change; one who dies in between tells nobody.
+//! Told by whoever made the change; one who dies in between tells nobody, one who stands still in between tells late.
+//! So what is told is the end of one object at one place in one generation: its key may be stored anew by then.
 //!
 //! | word of the body | |
 //! |---|---|
@@ -82,11 +83,12 @@ impl News {
 }
 
 impl<M: Memory> Core<M> {
-    /// Tells the others about an own object, whose header is `line`. The caller fences.
-    pub(crate) fn tell(&self, own: &Own, index: u32, line: &Line, cause: Cause) {
+    /// What there is to tell about an own object, whose header is `line`. To be asked while the header is that object's:
+    /// its tag is read here.
+    pub(crate) fn news_of(&self, own: &Own, index: u32, line: &Line, cause: Cause) -> News {
         let header = Header::decode(line);
         let (at, shift) = self.tag_place(own.domain, index);
-        let news = News {
+        News {
             key: Digest {
                 a: header.key_a,
                 b: header.key_b,
@@ -101,7 +103,11 @@ impl<M: Memory> Core<M> {
             namespace: header.namespace,
             bytes: header.total_units() * u64::from(header.unit_bytes),
             cause,
-        };
+        }
+    }
+
+    /// Tells the others. The caller fences.
+    pub(crate) fn tell(&self, own: &Own, news: &News) {
         self.push(own, Ring::Evicted, &news.encode());
     }
 

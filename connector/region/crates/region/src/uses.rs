@@ -4,7 +4,7 @@ use crate::core::{Core, Own, Place};
 use crate::digest::Digest;
 use crate::layout::Counter;
 use crate::memory::Memory;
-use crate::words::{Class, List, Recency};
+use crate::words::{Class, HeaderWord, Recency};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Ticks taken at once for puts that no lookup came before.
@@ -132,15 +132,33 @@ impl<M: Memory> Core<M> {
         self.mem.store(at, recency.0);
     }
 
-    /// Stores the recency word of a header whose object leaves. Returns the list it was on.
-    pub(crate) fn mark_left(&self, own: &Own, header: u32, recency: Recency) -> Option<List> {
+    /// Marks a header that was retired at `tick`, unless it let go of its object since, which `retired` tells: then the
+    /// word is the next object's.
+    pub(crate) fn mark_retired(&self, own: &Own, header: u32, retired: HeaderWord, tick: u64) {
+        let at = self.layout.recency(own.domain, header);
+        let mut old = Recency(self.mem.load(at));
+        // Loaded before this look, so the word is not the next object's; a use that came between swapped it.
+        while self.mem.load(self.layout.header(own.domain, header)) == retired.0 {
+            let left = Recency::new(Class::Retired, tick);
+            match self.mem.cas(at, old.0, left.0) {
+                Ok(_) => return self.count_left(own, old),
+                Err(found) => old = Recency(found),
+            }
+        }
+    }
+
+    /// Clears the recency word of a header that leaves, which is this process's alone.
+    pub(crate) fn mark_left(&self, own: &Own, header: u32) {
         let at = self.layout.recency(own.domain, header);
         let old = Recency(self.mem.load(at));
-        self.mem.store(at, recency.0);
+        self.mem.store(at, 0);
+        self.count_left(own, old);
+    }
+
+    fn count_left(&self, own: &Own, old: Recency) {
         if old.is(Class::Live) {
             self.count_recent(own, -1);
         }
-        old.list()
     }
 
     fn count_recent(&self, own: &Own, n: i64) {
