@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 /// Native half of `hymcache.region`.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    hymcache_region::os::fork::watch(); // not only at the first attach: a fork may be under way then
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add(
         "RegionError",

@@ -34,23 +34,14 @@ impl Locks {
     /// # Errors
     /// The lock file is missing or cannot be opened; too many regions are attached in this process.
     pub fn open(medium: &Medium, lock_file: Option<&Path>) -> Result<Self> {
+        let mut how = OpenOptions::new();
+        how.read(true).custom_flags(libc::O_CLOEXEC);
         // A file has its own locks, which whoever gives none takes: two kinds of locks would not see each other.
-        let (file, name) = match lock_file.filter(|_| medium.is_device) {
+        let (path, name, failed) = match lock_file.filter(|_| medium.is_device) {
             Some(path) => {
-                let file = OpenOptions::new()
-                    .read(true)
-                    .write(true)
-                    .create(true)
-                    .truncate(false)
-                    .custom_flags(libc::O_CLOEXEC)
-                    .open(path)
-                    .map_err(|error| {
-                        RegionError::io(
-                            format!("{}: cannot open the lock file", path.display()),
-                            &error,
-                        )
-                    })?;
-                (file, path.display().to_string())
+                how.write(true).create(true).truncate(false);
+                let name = path.display().to_string();
+                (path.to_owned(), name, "cannot open the lock file")
             }
             None if medium.is_device => {
                 return Err(RegionError::invalid(format!(
@@ -60,24 +51,16 @@ impl Locks {
             }
             None => {
                 // Not a duplicate, which would share the description, but the same file opened again.
+                how.write(writable(&medium.file));
                 let path = format!("/proc/self/fd/{}", medium.file.as_raw_fd());
-                let flags = writable(&medium.file);
-                let file = OpenOptions::new()
-                    .read(true)
-                    .write(flags)
-                    .custom_flags(libc::O_CLOEXEC)
-                    .open(path)
-                    .map_err(|error| {
-                        RegionError::io(format!("{}: cannot open again", medium.name), &error)
-                    })?;
-                (file, medium.name.clone())
+                (path.into(), medium.name.clone(), "cannot open again")
             }
         };
-        if !fork::close_in_child(file.as_raw_fd()) {
-            return Err(RegionError::invalid(
-                "too many regions are attached in this process; close some",
-            ));
-        }
+        let file = fork::closed_in_child(|| how.open(path))
+            .map_err(|error| RegionError::io(format!("{name}: {failed}"), &error))?
+            .ok_or_else(|| {
+                RegionError::invalid("too many regions are attached in this process; close some")
+            })?;
         Ok(Self {
             file: Some(file),
             forks: fork::count(),
