@@ -336,13 +336,51 @@ def test_what_cannot_be_opened_says_what_to_do(medium: Path) -> None:
         Region.attach(1 << 40)
 
 
-def test_a_domain_with_a_damaged_owner_line_is_not_taken_from_the_living(medium: Path) -> None:
+OWNER_LINES = (64, 3840)
+"""Both copies of a domain's owner line, from the start of the domain."""
+
+
+def forget_owner(medium: Path, *lines: int) -> None:
+    """Damages these copies of the line that says who owns domain 0."""
+    domain_at = int.from_bytes(medium.read_bytes()[144:152], "little")
+    for line in lines:
+        flip(medium, domain_at + line + 40)
+
+
+@pytest.mark.parametrize("line", OWNER_LINES)
+def test_a_second_host_is_refused_by_name_though_an_owner_line_is_damaged(medium: Path, line: int) -> None:
+    Region.format(medium, size=32 * MIB)
+    with Region.attach(medium, host="node-a") as region:
+        region.namespace(FINGERPRINT).put(b"k", b"x")
+    forget_owner(medium, line)
+    with pytest.raises(RegionError, match="domain 0 belongs to another host") as caught:
+        Region.attach(medium, host="node-b")
+    assert caught.value.kind == "owned"
+    with Region.attach(medium, host="node-a") as region:
+        assert region.namespace(FINGERPRINT).lookup([b"k"]) == 1, "its owner lost it"
+    forget_owner(medium, *set(OWNER_LINES) - {line})
+    assert kind_of(lambda: Region.attach(medium, host="node-b")) == "owned", "the owner did not mend the line"
+
+
+def test_a_second_owner_line_of_an_earlier_turn_is_not_believed(medium: Path) -> None:
+    """As a release that writes one owner line leaves it."""
+    Region.format(medium, size=32 * MIB)
+    with Region.attach(medium, host="node-a") as region:
+        region.namespace(FINGERPRINT).put(b"k", b"x")
+    domain_at = int.from_bytes(medium.read_bytes()[144:152], "little")
+    for ticket in (3584, 3648, 3712, 3776):
+        poke(medium, domain_at + ticket, (2 << 48).to_bytes(8, "little"))
+    forget_owner(medium, OWNER_LINES[0])
+    with Region.attach(medium, host="node-a") as region:
+        assert region.namespace(FINGERPRINT).lookup([b"k"]) == 0
+
+
+def test_a_domain_whose_owner_nobody_can_tell_is_not_taken_from_the_living(medium: Path) -> None:
     Region.format(medium, size=32 * MIB)
     with Region.attach(medium) as region:
         ns = region.namespace(FINGERPRINT)
         ns.put(b"k", b"x")
-        domain_at = int.from_bytes(medium.read_bytes()[144:152], "little")
-        flip(medium, domain_at + 64 + 40)
+        forget_owner(medium, *OWNER_LINES)
         with pytest.raises(RegionError, match=r"damaged owner line.*live processes") as caught:
             Region.attach(medium)
         assert caught.value.kind == "busy"

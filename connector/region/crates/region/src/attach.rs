@@ -4,6 +4,7 @@ use crate::core::{Core, Own};
 use crate::domain::{self, OwnerLine};
 use crate::error::{ErrorKind, RegionError, Result};
 use crate::layout::{Counter, DOMAINS_MAX, LINE, Layout, PROCESS_BYTES, Ring, SUPERBLOCK_BYTES};
+use crate::lock_file;
 use crate::mapped::Mapped;
 use crate::memory::{Memory, Step};
 use crate::os::file::{Medium, Target};
@@ -11,7 +12,7 @@ use crate::os::lock::{Hold, Locks};
 use crate::os::map::Mapping;
 use crate::os::{clock, host, sigbus};
 use crate::region::Live;
-use crate::ring::{first_ticket, turn_of};
+use crate::ring::first_ticket;
 use crate::superblock::{BYTES, Superblock, uuid_text};
 use crate::words::{FreeChunks, HeaderWord, State};
 use hymcache_copy::Choice;
@@ -48,8 +49,11 @@ pub struct AttachOptions {
 /// # Errors
 /// Whatever is there instead of the expected region, a domain of another host, no free process slot.
 pub fn attach(target: &Target, options: &AttachOptions) -> Result<Arc<Live>> {
+    attach_to(Medium::open(target, !options.read_only)?, options)
+}
+
+pub(crate) fn attach_to(medium: Medium, options: &AttachOptions) -> Result<Arc<Live>> {
     sigbus::unblock();
-    let medium = Medium::open(target, !options.read_only)?;
     if medium.bytes < SUPERBLOCK_BYTES {
         let kind = if medium.bytes == 0 {
             ErrorKind::Unformatted
@@ -82,13 +86,14 @@ pub fn attach(target: &Target, options: &AttachOptions) -> Result<Arc<Live>> {
         locks.unlock(0, BYTES as u64);
     }
     let (superblock, layout, own) = result?;
+    let (own, turn) = own.unzip();
     let core = Core::new(mapped, layout, superblock.identity, own, clock::now_ms);
     if let (Some(own), Some(locks)) = (&core.own, &locks) {
         enter(&core, own, locks)?;
     }
     // A reader takes no lock, but may ask who holds one.
     let locks = locks.or_else(|| Locks::open(&medium, options.lock_file.as_deref()).ok());
-    Ok(Live::start(core, locks, medium, options))
+    Ok(Live::start(core, locks, medium, turn, options))
 }
 
 /// Takes the process slot that `own` names, whose lock is held, and lets others through the turnstile.
@@ -212,14 +217,14 @@ fn wait_for(locks: &Locks, at: u64, len: u64, hold: Hold, name: &str) -> Result<
 }
 
 /// Makes the domain this host's, maps it for writing, and takes a process slot's lock. Also that of the turnstile, so that
-/// nobody else takes a slot until [`enter`].
+/// nobody else takes a slot until [`enter`]. Returns the domain's turn too.
 fn own_domain(
     mapped: &Mapped,
     layout: &Layout,
     locks: &Locks,
     options: &AttachOptions,
     name: &str,
-) -> Result<Own> {
+) -> Result<(Own, u64)> {
     let domain = options.domain;
     let extents = domain::load_extents(mapped, layout, domain)?;
     mapped
@@ -233,14 +238,15 @@ fn own_domain(
     }
     let turnstile = layout.domain(domain);
     wait_for(locks, turnstile, LINE, Hold::Alone, name)?;
-    claim_domain(mapped, layout, locks, options, name)?;
+    let turn = claim_domain(mapped, layout, locks, options, name)?;
     for process in 0..layout.geometry.processes {
         if locks.try_lock(layout.process(domain, process), 1, Hold::Alone)? {
-            return Ok(Own {
+            let own = Own {
                 domain,
                 process,
                 extents,
-            });
+            };
+            return Ok((own, turn));
         }
     }
     Err(RegionError::new(
@@ -252,58 +258,57 @@ fn own_domain(
     ))
 }
 
+/// Makes the domain this host's. Returns its turn.
 fn claim_domain(
     mapped: &Mapped,
     layout: &Layout,
     locks: &Locks,
     options: &AttachOptions,
     name: &str,
-) -> Result<()> {
+) -> Result<u64> {
+    let domain = options.domain;
     let boot = host::boot_id()?;
     let me = options.host.as_deref().map_or(boot, host::host_id);
-    let old = domain::load_owner(mapped, layout, options.domain);
-    if let Some(old) = old {
-        if old.host != me {
-            return Err(RegionError::new(
-                ErrorKind::Owned,
-                format!(
-                    "{name}: domain {} belongs to another host since {} s after 1970; attach the domain that was given \
-                     to this host, or format the region anew",
-                    options.domain,
-                    old.since_ms / 1000
-                ),
-            ));
-        }
-        if old.boot == boot {
-            return Ok(());
-        }
-    }
-    // Only the dead may lose what they hold: a damaged owner line is no proof of anybody's death.
-    let slots = u64::from(layout.geometry.processes) * PROCESS_BYTES;
-    if locks.is_held_elsewhere(layout.process(options.domain, 0), slots)? {
+    let old = domain::recall_owner(mapped, layout, domain);
+    if let Some(old) = old
+        && old.host != me
+    {
         return Err(RegionError::new(
-            ErrorKind::Busy,
+            ErrorKind::Owned,
             format!(
-                "{name}: domain {} has a damaged owner line and cannot be begun anew while live processes of this host \
-                 use it; end them and attach again",
-                options.domain
+                "{name}: domain {domain} belongs to another host since {} s after 1970; attach the domain that was given \
+                 to this host, or format the region anew",
+                old.since_ms / 1000
             ),
         ));
     }
-    let turn = empty_domain(
-        mapped,
-        layout,
-        options.domain,
-        old.map_or(0, |old| old.turn),
-    );
+    // The processes of an earlier boot are dead, whatever file they locked.
+    let is_same_boot = old.is_none_or(|old| old.boot == boot);
+    lock_file::share(mapped, layout, locks, domain, is_same_boot, name)?;
+    if let Some(old) = old.filter(|_| is_same_boot) {
+        domain::mend_owner(mapped, layout, domain, &old);
+        return Ok(old.turn);
+    }
+    // Only the dead may lose what they hold: a damaged owner line is no proof of anybody's death.
+    let slots = u64::from(layout.geometry.processes) * PROCESS_BYTES;
+    if locks.is_held_elsewhere(layout.process(domain, 0), slots)? {
+        return Err(RegionError::new(
+            ErrorKind::Busy,
+            format!(
+                "{name}: domain {domain} has a damaged owner line and cannot be begun anew while live processes of this \
+                 host use it; end them and attach again"
+            ),
+        ));
+    }
+    let turn = empty_domain(mapped, layout, domain, old.map_or(0, |old| old.turn));
     let owner = OwnerLine {
         turn,
         host: me,
         boot,
         since_ms: clock::now_ms(),
     };
-    domain::store_owner(mapped, layout, options.domain, &owner);
-    Ok(())
+    domain::store_owner(mapped, layout, domain, &owner);
+    Ok(turn)
 }
 
 /// Gives a domain to a new owner, or to the old one after a reboot: nothing is kept. Stale clean lines are dropped before
@@ -313,9 +318,9 @@ pub fn empty_domain<M: Memory>(mapped: &M, layout: &Layout, domain: u32, old: u6
     let (at, bytes) = (layout.domain(domain), layout.domain_bytes);
     mapped.invalidate(at, bytes, Step::TakeoverInvalidate);
     mapped.full_fence(Step::TakeoverFence);
-    let rings = [Ring::Touch, Ring::Prefetch, Ring::Publish, Ring::Evicted];
-    let told = rings.map(|ring| turn_of(mapped.load(layout.ring_ticket(domain, ring))));
-    let turn = told.into_iter().fold(old, u64::max).wrapping_add(1);
+    let turn = domain::turn_told(mapped, layout, domain)
+        .max(old)
+        .wrapping_add(1);
     for header in 0..layout.headers() {
         let at = layout.header(domain, header);
         let word = HeaderWord(mapped.load(at));
@@ -338,7 +343,7 @@ pub fn empty_domain<M: Memory>(mapped: &M, layout: &Layout, domain: u32, old: u6
     );
     clear(layout.tags(domain, 0), u64::from(g.sets) * LINE);
     clear(layout.chunk_word(domain, 0), u64::from(g.domain_chunks) * 8);
-    for ring in rings {
+    for ring in [Ring::Touch, Ring::Prefetch, Ring::Publish, Ring::Evicted] {
         clear(
             layout.ring_line(domain, ring, 0),
             layout.ring_entries(ring) * LINE,

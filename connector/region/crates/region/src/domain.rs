@@ -3,8 +3,11 @@
 use crate::core::{Core, Extent, Own};
 use crate::error::{ErrorKind, RegionError, Result};
 use crate::header::Line;
-use crate::layout::{DOMAIN_OWNER_AT, DOMAIN_RECORD_AT, EXTENTS_MAX, LINE, Layout};
+use crate::layout::{
+    DOMAIN_OWNER_AGAIN_AT, DOMAIN_OWNER_AT, DOMAIN_RECORD_AT, EXTENTS_MAX, LINE, Layout, Ring,
+};
 use crate::memory::{Memory, Step};
+use crate::ring::turn_of;
 
 const RECORD_MAGIC: u64 = u32::from_le_bytes(*b"HyDm") as u64;
 
@@ -117,7 +120,27 @@ pub fn load_extents<M: Memory>(mem: &M, layout: &Layout, domain: u32) -> Result<
 
 /// Who owns a domain, as far as the line can be read.
 pub fn load_owner<M: Memory>(mem: &M, layout: &Layout, domain: u32) -> Option<OwnerLine> {
-    let line = load_sealed(mem, layout.domain(domain) + DOMAIN_OWNER_AT)?;
+    load_owner_at(mem, layout.domain(domain) + DOMAIN_OWNER_AT)
+}
+
+/// As [`load_owner`], from the second copy where the line is damaged. That one is believed unless the rings know of a
+/// later turn: a release that writes no second copy left it behind.
+pub fn recall_owner<M: Memory>(mem: &M, layout: &Layout, domain: u32) -> Option<OwnerLine> {
+    load_owner(mem, layout, domain).or_else(|| {
+        let again = load_owner_at(mem, layout.domain(domain) + DOMAIN_OWNER_AGAIN_AT);
+        again.filter(|owner| turn_told(mem, layout, domain) <= owner.turn)
+    })
+}
+
+/// The latest turn that a domain's rings know of.
+pub fn turn_told<M: Memory>(mem: &M, layout: &Layout, domain: u32) -> u64 {
+    let rings = [Ring::Touch, Ring::Prefetch, Ring::Publish, Ring::Evicted];
+    let told = rings.map(|ring| turn_of(mem.load(layout.ring_ticket(domain, ring))));
+    told.into_iter().fold(0, u64::max)
+}
+
+fn load_owner_at<M: Memory>(mem: &M, at: u64) -> Option<OwnerLine> {
+    let line = load_sealed(mem, at)?;
     Some(OwnerLine {
         turn: line[0],
         host: unpair(line[1], line[2]),
@@ -126,12 +149,23 @@ pub fn load_owner<M: Memory>(mem: &M, layout: &Layout, domain: u32) -> Option<Ow
     })
 }
 
-/// Writes the owner line.
+/// Writes the owner line and its second copy, that one first: who dies in between has left one of both whole.
 pub fn store_owner<M: Memory>(mem: &M, layout: &Layout, domain: u32, owner: &OwnerLine) {
-    let at = layout.domain(domain) + DOMAIN_OWNER_AT;
     let ([h0, h1], [b0, b1]) = (pair(&owner.host), pair(&owner.boot));
     let line = [owner.turn, h0, h1, b0, b1, owner.since_ms, 0, 0];
-    store_line(mem, at, &sealed(mem, at, line));
+    for place in [DOMAIN_OWNER_AGAIN_AT, DOMAIN_OWNER_AT] {
+        let at = layout.domain(domain) + place;
+        store_line(mem, at, &sealed(mem, at, line));
+    }
+}
+
+/// Writes what damage left of the owner line and its second copy anew.
+pub fn mend_owner<M: Memory>(mem: &M, layout: &Layout, domain: u32, owner: &OwnerLine) {
+    let places =
+        [DOMAIN_OWNER_AGAIN_AT, DOMAIN_OWNER_AT].map(|place| layout.domain(domain) + place);
+    if places.map(|at| load_owner_at(mem, at)) != [Some(*owner); 2] {
+        store_owner(mem, layout, domain, owner);
+    }
 }
 
 impl<M: Memory> Core<M> {

@@ -49,10 +49,12 @@ pub const EXTENTS_MAX: u32 = 32;
 
 const _: () = assert!(PROCESS_BYTES == 2 * LINE + LINE * 2);
 const _: () = assert!(WRITES_MAX as u64 * 8 == 2 * LINE);
-const _: () = assert!(DOMAIN_COUNTERS_AT + 8 * LINE <= DOMAIN_EXTENTS_AT);
+const _: () = assert!(DOMAIN_COUNTERS_AT + 8 * LINE <= DOMAIN_LOCK_FILE_AT);
+const _: () = assert!(DOMAIN_LOCK_FILE_AT + LINE <= DOMAIN_EXTENTS_AT);
 const _: () = assert!(DOMAIN_EXTENTS_AT + EXTENTS_MAX as u64 * LINE <= DOMAIN_TOUCH_CURSORS_AT);
 const _: () = assert!(DOMAIN_TOUCH_CURSORS_AT + DOMAINS_MAX as u64 * 8 <= DOMAIN_TICKETS_AT);
-const _: () = assert!(DOMAIN_TICKETS_AT + RINGS as u64 * LINE <= DOMAIN_BLOCK_BYTES);
+const _: () = assert!(DOMAIN_TICKETS_AT + RINGS as u64 * LINE <= DOMAIN_OWNER_AGAIN_AT);
+const _: () = assert!(DOMAIN_OWNER_AGAIN_AT + LINE <= DOMAIN_BLOCK_BYTES);
 
 /// Place of the domain record in the domain block: kind, counts, written by format alone.
 pub const DOMAIN_RECORD_AT: u64 = 0;
@@ -60,12 +62,16 @@ pub const DOMAIN_RECORD_AT: u64 = 0;
 pub const DOMAIN_OWNER_AT: u64 = DOMAIN_RECORD_AT + LINE;
 /// Place of the counters: one line each.
 pub const DOMAIN_COUNTERS_AT: u64 = 2 * LINE;
+/// Place of the word that names the lock file, where the medium is a device. Owner-local.
+pub const DOMAIN_LOCK_FILE_AT: u64 = 960;
 /// Place of the extent lines.
 pub const DOMAIN_EXTENTS_AT: u64 = 1024;
 /// Place of the cursors into the other domains' touch rings, a word each. Owner-local.
 pub const DOMAIN_TOUCH_CURSORS_AT: u64 = 3072;
 /// Place of the rings' tickets, one line each. Owner-local.
 pub const DOMAIN_TICKETS_AT: u64 = 3584;
+/// Place of the owner line's second copy.
+pub const DOMAIN_OWNER_AGAIN_AT: u64 = 3840;
 
 /// Counters of a domain, one line each so that they do not share one. Hints: every one can be rebuilt.
 #[derive(Clone, Copy, Debug)]
@@ -264,6 +270,11 @@ impl Layout {
     /// A counter word.
     pub fn counter(&self, domain: u32, counter: Counter) -> u64 {
         self.place(domain, Area::Block, counter as u64, LINE) + DOMAIN_COUNTERS_AT
+    }
+
+    /// The word that names the lock file.
+    pub fn lock_file(&self, domain: u32) -> u64 {
+        self.domain(domain) + DOMAIN_LOCK_FILE_AT
     }
 
     /// An extent line.

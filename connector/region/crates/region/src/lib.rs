@@ -6,7 +6,7 @@
 //! | protocol | [`probe`], [`read`], [`view`], [`write`], [`evict`], [`sweep`], [`inspect`] over [`memory::Memory`] | order of loads, stores, flushes, fences |
 //! | advice | [`ring`], [`touch`], [`hint`], [`news`] over the same | what one host tells the others; losing it costs time, never truth |
 //! | policy | [`uses`], [`copies`], [`victims`], [`ghosts`], [`duel`] | which object goes next; hints alone |
-//! | process | [`mapped`], [`os`], [`attach`], [`region`] | files, mappings, locks, signals, threads |
+//! | process | [`mapped`], [`os`], [`attach`], `lock_file`, [`region`] | files, mappings, locks, signals, threads |
 //!
 //! The protocol is generic over [`memory::Memory`]: the product runs it on [`mapped::Mapped`], the tests on models that
 //! evict, delay, crash and interleave. `docs/region-format.md` describes the bytes.
@@ -30,6 +30,7 @@ pub mod inspect;
 pub mod layout;
 pub mod lease;
 pub mod lent;
+mod lock_file;
 pub mod mapped;
 pub mod memory;
 pub mod news;

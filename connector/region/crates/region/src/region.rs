@@ -7,7 +7,9 @@ use crate::attach::{AttachOptions, load_superblock};
 use crate::buffers::Buffers;
 use crate::core::{Core, Own, Place, Scratch};
 use crate::digest::{Digest, Digester};
+use crate::domain;
 use crate::layout::PROCESS_BYTES;
+use crate::lock_file;
 use crate::mapped::Mapped;
 use crate::memory::Memory;
 use crate::os::file::Medium;
@@ -43,6 +45,7 @@ pub struct Live {
     core: Core<Mapped>,
     locks: Option<Locks>,
     medium: Medium,
+    turn: Option<u64>,
     populated: AtomicU64,
     is_populating: AtomicBool,
     is_ending: AtomicBool,
@@ -57,6 +60,7 @@ impl Live {
         core: Core<Mapped>,
         locks: Option<Locks>,
         medium: Medium,
+        turn: Option<u64>,
         options: &AttachOptions,
     ) -> Arc<Self> {
         let populate = options.populate && medium.is_allocated();
@@ -64,6 +68,7 @@ impl Live {
             core,
             locks,
             medium,
+            turn,
             populated: AtomicU64::new(0),
             is_populating: AtomicBool::new(populate),
             is_ending: AtomicBool::new(false),
@@ -348,7 +353,7 @@ impl Live {
         if !self.ready() || domain >= layout.geometry.domains {
             return None;
         }
-        let owner = crate::domain::load_owner(&self.core.mem, layout, domain);
+        let owner = domain::load_owner(&self.core.mem, layout, domain);
         if owner.is_some_and(|owner| Some(owner.boot) != host::boot_id().ok()) {
             return None;
         }
@@ -394,10 +399,25 @@ impl Live {
                 superblock.identity.epoch == self.core.identity.epoch
                     && superblock.identity.uuid == self.core.identity.uuid
             });
-        if !current {
+        if !current || !self.is_owner() {
             self.core.mem.mapping().lose();
         }
         self.is_intact()
+    }
+
+    /// False once the own domain was given to somebody else, who took this process for dead: another host, which a
+    /// damaged owner line did not keep out, or processes that lock another file. A line that damage made unreadable is
+    /// no sign of that.
+    fn is_owner(&self) -> bool {
+        let Some(own) = &self.core.own else {
+            return true;
+        };
+        let (mem, layout) = (&self.core.mem, &self.core.layout);
+        let owner = domain::load_owner(mem, layout, own.domain);
+        let lock_file = lock_file::load(mem, layout, own.domain);
+        let mine = self.locks.as_ref().and_then(Locks::lock_file);
+        owner.is_none_or(|owner| Some(owner.turn) == self.turn)
+            && (mine.is_none() || lock_file.is_none() || lock_file == mine)
     }
 
     /// One look of the janitor.

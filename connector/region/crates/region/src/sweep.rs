@@ -12,7 +12,7 @@ use crate::stats::Event;
 use crate::words::{ChunkWord, HeaderWord, Life, ProcessWord, State, write_entry, write_holds};
 
 /// A process that has not shown itself for this long may still live, but its keys can be put elsewhere.
-const SILENCE_MS: u64 = 2000;
+pub(crate) const SILENCE_MS: u64 = 2000;
 /// A full domain is searched for orphans at most this often.
 const ORPHANS_MS: u64 = 100;
 

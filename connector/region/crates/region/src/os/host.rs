@@ -20,6 +20,12 @@ pub fn host_id(name: &str) -> [u8; 16] {
     id_of(name)
 }
 
+/// Short name of a file of this host.
+pub fn file_name(device: u64, inode: u64) -> u32 {
+    let [a, b, c, d, ..] = id_of(&format!("{device}:{inode}"));
+    u32::from_le_bytes([a, b, c, d])
+}
+
 /// Text of any length as 16 bytes; letter case does not matter, as firmware and kernels disagree on it.
 fn id_of(text: &str) -> [u8; 16] {
     let digest = Sha256::digest(text.to_ascii_lowercase().as_bytes());

@@ -6,9 +6,10 @@
 
 use crate::error::{RegionError, Result};
 use crate::os::file::Medium;
-use crate::os::fork;
+use crate::os::{fork, host};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd as _;
+use std::os::linux::fs::MetadataExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -26,6 +27,7 @@ pub struct Locks {
     file: Option<File>,
     forks: u64,
     name: String,
+    lock_file: Option<u32>,
 }
 
 impl Locks {
@@ -61,11 +63,31 @@ impl Locks {
             .ok_or_else(|| {
                 RegionError::invalid("too many regions are attached in this process; close some")
             })?;
+        let lock_file = if medium.is_device {
+            let found = file
+                .metadata()
+                .map_err(|error| RegionError::io(&name, &error))?;
+            Some(host::file_name(found.st_dev(), found.st_ino()))
+        } else {
+            None
+        };
         Ok(Self {
             file: Some(file),
             forks: fork::count(),
             name,
+            lock_file,
         })
+    }
+
+    /// How messages call the file that holds the locks.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which lock file this is; `None` where the medium has its own locks. While anybody has the file open no other one
+    /// of this host is called so (but for one chance in 2^32), also if its path leads to another file by now.
+    pub const fn lock_file(&self) -> Option<u32> {
+        self.lock_file
     }
 
     /// Takes a range if nobody else holds it: true when taken.

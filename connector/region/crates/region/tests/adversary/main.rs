@@ -11,6 +11,7 @@ mod fresh;
 mod hole;
 mod late;
 mod mutants;
+mod owners;
 mod retired;
 mod rings;
 mod scenario;

@@ -10,6 +10,7 @@ mod epochs;
 mod flips;
 mod fuzz;
 mod neighbours;
+mod owners;
 mod stranded;
 
 /// A setting of the run.
