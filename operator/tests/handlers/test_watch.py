@@ -88,6 +88,12 @@ class Server:
         return stream
 
 
+def test_a_watch_that_the_api_server_refuses_is_tried_again_soon_for_a_minute() -> None:
+    pauses = list(watch.operator_settings(Settings()).networking.error_backoffs)
+    assert max(pauses) <= 2
+    assert sum(pauses) >= 60
+
+
 def test_a_new_claim_is_seen_at_once_although_a_thousand_others_were_listed_just_before() -> None:
     late = claim("late", "hymcache-shared")
     server = Server([claim(f"gpu{number}", "gpu.example.com") for number in range(CLAIMS)], late)

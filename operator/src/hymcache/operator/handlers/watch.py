@@ -48,6 +48,8 @@ def operator_settings(settings: Settings) -> kopf.OperatorSettings:
     found.watching.connect_timeout = 10
     found.networking.request_timeout = 30
     found.networking.enforce_retry_after = True
+    # Short to the end: when the API server is back, a watch that still pauses makes live plugins look silent.
+    found.networking.error_backoffs = (1.0, *[2.0] * 30)
     # kopf gives each object with an event a task, which waits `idle_timeout` for the next one. With a limit on these
     # tasks a new claim waits behind all that was listed or has changed just before: so none, but short lives.
     found.queueing.idle_timeout = 0.1
