@@ -25,6 +25,6 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
     env = {**os.environ, **dict.fromkeys(variables, folder)}
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=60, env=env)
+        return subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=200, env=env)
 
     return run

@@ -72,7 +72,7 @@ def lifecycle(plane: ControlPlane, helm: Helm) -> Run:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         code = "from hymcache.operator.lifecycle import main; main()"
         command = [sys.executable, "-c", code, "--kubeconfig", str(kubeconfig), *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
 
     return run
 

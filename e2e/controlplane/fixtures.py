@@ -72,7 +72,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.when == "call" and report.failed and _planes:
         name = re.sub(r"[^\w.-]+", "_", item.nodeid)
+        own = item.funcargs.get("tmp_path") if isinstance(item, pytest.Function) else None
         for number, plane in enumerate(_planes):
-            folder = dump.write(plane.api, DUMPS / name / str(number), plane.folder.glob("*.log"))
+            logs = [*plane.folder.glob("*.log"), *(own.glob("*.log") if isinstance(own, Path) else ())]
+            folder = dump.write(plane.api, DUMPS / name / str(number), logs)
             report.sections.append(("control plane", f"state and logs: {folder}"))
     return report

@@ -90,7 +90,7 @@ def test_a_hundred_claims_that_race_for_the_last_bytes_never_overcommit(stage: S
 @pytest.mark.timeout(600)
 def test_an_api_server_that_is_away_for_a_while_costs_no_label_and_no_region(stage: Stage) -> None:
     stage.build()
-    stage.start_operator(lease_seconds="40", renew_deadline_seconds="35", heartbeat_stale_seconds="6")
+    stage.start_operator(lease_seconds="40", renew_deadline_seconds="35", heartbeat_stale_seconds="10")
     stage.add_fabrics()
     stage.wait_published()
     stage.claim("kv", "4Gi")
