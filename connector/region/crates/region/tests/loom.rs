@@ -6,7 +6,7 @@
 //! `HYMCACHE_LOOM_SECONDS` widen that.
 
 use hymcache_region::buffers::{Buffers, Piece};
-use hymcache_region::core::{Core, Extent, Identity, Own, Scratch};
+use hymcache_region::core::{Core, Extent, Identity, Own, Place, Scratch};
 use hymcache_region::digest::Digest;
 use hymcache_region::hint::Terms;
 use hymcache_region::layout::{Counter, Geometry, Layout, Ring};
@@ -389,6 +389,76 @@ fn a_sweep_beside_an_eviction_leaves_no_free_chunk_uncounted() {
             counted(&mem, &layout) >= free.into(),
             "a free chunk is not counted"
         );
+    });
+}
+
+/// A reservation of `sections` sections of a chunk each.
+fn reserved(core: &Core<Coherent>, n: u32, sections: u8) -> Place {
+    let shape = Shape { sections, ..SHAPE };
+    let place = core.reserve(&key(n), shape, &mut Scratch::default());
+    place.expect("room")
+}
+
+fn write(core: &Core<Coherent>, place: Place, section: u32) -> bool {
+    let mut byte = [0_u8; 64];
+    // SAFETY: the array outlives the call.
+    let piece = [unsafe { Piece::new(byte.as_mut_ptr(), byte.len()) }];
+    let (buffers, mut scratch) = (Buffers::List(&piece), Scratch::default());
+    core.write(place, section, buffers, &mut scratch).is_ok()
+}
+
+#[test]
+fn ranks_that_store_their_sections_at_once_are_both_counted() {
+    explore(|| {
+        let layout = layout();
+        let mem = memory(&layout, None);
+        let mine = core(&mem, &layout, 1);
+        mine.enter(own(&mine), 1);
+        let place = reserved(&mine, 0, 2);
+        let other = process(&mem, &layout, 0, move |core| {
+            assert!(write(&core, place, 1))
+        });
+        assert!(write(&mine, place, 0));
+        other.join().expect("no panic");
+        let published = mine.commit(place, &mut Scratch::default());
+        assert!(published.is_ok(), "a section was not counted");
+    });
+}
+
+#[test]
+fn of_a_commit_and_an_abort_one_goes_on() {
+    explore(|| {
+        let layout = layout();
+        let mem = memory(&layout, None);
+        let mine = core(&mem, &layout, 1);
+        mine.enter(own(&mine), 1);
+        let place = reserved(&mine, 0, 1);
+        assert!(write(&mine, place, 0));
+        let other = process(&mem, &layout, 0, move |core| core.abort(place));
+        let is_published = mine.commit(place, &mut Scratch::default()).is_ok();
+        other.join().expect("no panic");
+        mine.sweep_orphans(own(&mine));
+        let held = u32::from(is_published);
+        assert_eq!(account(&mem, &layout), (CHUNKS - held, held));
+    });
+}
+
+#[test]
+fn two_sweeps_free_a_chunk_that_nobody_holds_once() {
+    explore(|| {
+        let layout = layout();
+        let mem = memory(&layout, None);
+        // Of a header that is free: who let go of it died before its chunk.
+        mem.store(layout.chunk_word(0, 0), ChunkWord::held(0, 0).0);
+        mem.store(layout.counter(0, Counter::FreeChunks), 1);
+        let other = process(&mem, &layout, 0, |core| _ = core.sweep_orphans(own(&core)));
+        let mine = core(&mem, &layout, 1);
+        mine.enter(own(&mine), 1);
+        mine.sweep_orphans(own(&mine));
+        assert!(put(&mine, 1) && put(&mine, 2)); // the first one is evicted where the chunk is not counted yet
+        other.join().expect("no panic");
+        let (free, held) = account(&mem, &layout);
+        assert_eq!(free + held, CHUNKS);
     });
 }
 
