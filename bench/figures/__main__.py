@@ -32,7 +32,7 @@ GROUPS: dict[str, Callable[[Path], Iterable[Figure]]] = {
     "attach": processes.attach,
     "scale": scale.ten_terabytes,
     "death": processes.death,
-    "portable": lambda _: processes.portable(),
+    "portable": processes.portable,
 }
 
 

@@ -9,13 +9,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from hymcache.region import Region
 
 from figures.target import Figure
-from figures.world import MIB, medium, wait_until_populated
+from figures.world import MIB, is_busy, medium, populated_region, wait_until_populated
 
 ROOT = Path(__file__).resolve().parents[2]
+WORKING_SET = 256 * MIB
+SIMD = "sse4.2,pclmulqdq,avx,avx2,avx512f,vpclmulqdq"
+CLI = "from hymcache.cli.main import main; main()"
 
 HOLD = """
 import sys
@@ -78,15 +82,27 @@ def death(folder: Path) -> Iterator[Figure]:
     yield Figure("kill -9: its key and room usable again", slowest, "s", 2, 0.2, True, wrong)
 
 
-def portable() -> Iterator[Figure]:
-    """The kernel of machines without SIMD, from the copy benchmark."""
+def json_of(command: list[str], **settings: str) -> Any:
+    """What a program prints, whatever its exit status."""
+    environment = os.environ | settings
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
+    try:
+        return json.loads(ran.stdout)
+    except ValueError:
+        raise RuntimeError(f"{command[0]}: expected JSON, found exit status {ran.returncode}: {ran.stderr!r}") from None
+
+
+def portable(folder: Path) -> Iterator[Figure]:
+    """Machines without SIMD: the kernel by the copy benchmark, and a region whose process may not use any."""
     command = ["cargo", "run", "--release", "--quiet", "-p", "hymcache-copy", "--example", "copybench", "--"]
     options = ["--only", "get portable,put portable", "--cpu-clock", "--floors", "--rounds", "11", "--json"]
-    ran = subprocess.run(command + options, cwd=ROOT, capture_output=True, check=False)
-    try:
-        rows = json.loads(ran.stdout)["rows"]
-    except ValueError:
-        raise RuntimeError(f"copybench: expected JSON, found exit status {ran.returncode}: {ran.stderr!r}") from None
-    for row in rows:
+    for row in json_of(command + options)["rows"]:
         ratio = row["chosen"].get("ratio", 0.0)
         yield Figure(f"{row['work']} kernel, 4 MiB", ratio, "x", 0.85, 0.95, wrong=int(row["failed"]))
+    with medium(folder) as path, populated_region(path, WORKING_SET):
+        options = ["--host", "one", "--sizes", "4Mi", "--working-set", str(WORKING_SET), "--rounds", "11", "--json"]
+        found = json_of([sys.executable, "-c", CLI, "region", "bench", str(path), *options], HYMCACHE_CPU_WITHOUT=SIMD)
+    for row in found["rows"]:
+        name, wrong = f"{row['work']} 4 MiB, portable, own domain", row["failures"]
+        ratio = 0.0 if wrong else 1 / row["cpu_to_memcpy"] if is_busy() else row["to_memcpy"]
+        yield Figure(name, ratio, "x", 0.85, 0.95, wrong=wrong, detail=f"kernel {found['kernel']}")
