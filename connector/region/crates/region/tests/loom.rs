@@ -416,7 +416,7 @@ fn ranks_that_store_their_sections_at_once_are_both_counted() {
         mine.enter(own(&mine), 1);
         let place = reserved(&mine, 0, 2);
         let other = process(&mem, &layout, 0, move |core| {
-            assert!(write(&core, place, 1))
+            assert!(write(&core, place, 1));
         });
         assert!(write(&mine, place, 0));
         other.join().expect("no panic");
