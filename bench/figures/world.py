@@ -7,7 +7,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hymcache.region import Region
@@ -29,6 +29,17 @@ def is_busy() -> bool:
         runnable.append(int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]))
         time.sleep(0.02)
     return statistics.median(runnable) + 1 > (os.cpu_count() or 1)
+
+
+def quiet_within(
+    seconds: float, *, busy: Callable[[], bool] = is_busy, sleep: Callable[[float], None] = time.sleep
+) -> bool:
+    """Wait until this machine has a CPU to spare, at most so long. True when it has one."""
+    for _ in range(max(1, round(seconds))):
+        if not busy():
+            return True
+        sleep(1)
+    return not busy()
 
 
 @contextlib.contextmanager
