@@ -34,6 +34,8 @@ class Heartbeat:
     seen: float
     moved: bool
     """It has changed while we watched."""
+    asked: str = ""
+    """What a read of the API server gave when the watch had not shown a change."""
 
 
 @dataclass

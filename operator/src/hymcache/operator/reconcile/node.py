@@ -7,6 +7,7 @@ they could not start.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from hymcache.crds.names import LABEL_BLADE_PREFIX, LABEL_CABLED, blade_label
 from hymcache.operator.clients.kinds import BLADE, CXLNODE, FABRIC, NODE, Object
@@ -14,13 +15,16 @@ from hymcache.operator.log import about
 from hymcache.operator.reconcile.context import Context, Heartbeat
 from hymcache.operator.workqueue import Key
 
+ASK_SECONDS = 2.0
+"""So long before a plugin counts as silent its heartbeat is read: labels and fences hang on it, a watch may pause."""
+
 log = logging.getLogger(__name__)
 
 
 async def reconcile(ctx: Context, name: str) -> float | None:
     """Labels and CXLNode of one node; returns when its heartbeat would be stale."""
     with about(node=name):
-        _listen(ctx, name)
+        await _listen(ctx, name)
         if not ctx.store.complete or not _fabrics_read(ctx):
             return 0.5
         if ctx.store.get(NODE, name) is None and await ctx.api.get(NODE, name) is None:
@@ -30,11 +34,17 @@ async def reconcile(ctx: Context, name: str) -> float | None:
         await _label(ctx, name)
         if ctx.store.get(CXLNODE, name) is None:
             return None
-        limit = ctx.settings.heartbeat_stale_seconds
-        left = limit - ctx.silent_seconds(name)
         troubles = [until for (node, _), until in ctx.memory.link_trouble.items() if node == name]
-        waits = [left + 0.5 if left > 0 else limit, *(max(0.5, t - ctx.clock.monotonic()) for t in troubles)]
-        return min(waits)
+        return min([_until_judged(ctx, name), *(max(0.5, t - ctx.clock.monotonic()) for t in troubles)])
+
+
+def _until_judged(ctx: Context, name: str) -> float:
+    """Seconds until the heartbeat is to be read, or else is stale, or else is to be read again."""
+    limit = ctx.settings.heartbeat_stale_seconds
+    left = limit - ctx.silent_seconds(name)
+    if left > ASK_SECONDS:
+        return left - ASK_SECONDS
+    return left + 0.5 if left > 0 else limit
 
 
 def _fabrics_read(ctx: Context) -> bool:
@@ -44,14 +54,23 @@ def _fabrics_read(ctx: Context) -> bool:
     return all(s is not None and (s.inventory is not None or s.error is not None) for s in sessions)
 
 
-def _listen(ctx: Context, name: str) -> None:
-    """Note when the heartbeat was seen to change."""
-    value = ((ctx.store.get(CXLNODE, name) or {}).get("status") or {}).get("heartbeat", "")
-    beat, now = ctx.memory.heartbeats.get(name), ctx.clock.monotonic()
+async def _listen(ctx: Context, name: str) -> None:
+    """Note when the heartbeat was seen to change, by the watch or, before it counts as stale, by a read."""
+    beats, now = ctx.memory.heartbeats, ctx.clock.monotonic()
+    value = _heartbeat(ctx.store.get(CXLNODE, name))
+    beat = beats.get(name)
     if beat is None:
-        ctx.memory.heartbeats[name] = Heartbeat(value, now, moved=False)
+        beat = beats[name] = Heartbeat(value, now, moved=False)
     elif beat.value != value:
-        ctx.memory.heartbeats[name] = Heartbeat(value, now, moved=True)
+        beat = beats[name] = Heartbeat(value, beat.seen if value == beat.asked else now, moved=True)
+    if value and ctx.silent_seconds(name) >= ctx.settings.heartbeat_stale_seconds - ASK_SECONDS:
+        live = _heartbeat(await ctx.api.get(CXLNODE, name))
+        if live not in {"", beat.value, beat.asked}:
+            beats[name] = replace(beat, seen=ctx.clock.monotonic(), moved=True, asked=live)
+
+
+def _heartbeat(body: Object | None) -> str:
+    return str(((body or {}).get("status") or {}).get("heartbeat") or "")
 
 
 def desired_labels(ctx: Context, name: str) -> set[str]:
