@@ -66,6 +66,21 @@ def test_a_reader_needs_no_lock_file_but_counts_users_only_with_it(node: Node, p
         assert [region.users(0), region.users(1)] == [1, 0]
 
 
+def test_who_locks_another_file_is_refused_while_users_live(node: Node, process: Start) -> None:
+    Region.format(node.path, lock_file=node.lock_file)
+    user = process()
+    other = node.lock_file.with_suffix(".other")
+    said = refused(Region.attach, node.path, lock_file=other)
+    assert said.startswith("busy:")
+    assert str(other) in said
+    assert user.ask("put", "kept", 1 * MIB)
+    user.kill()
+    with Region.attach(node.path, lock_file=other) as region:
+        buffer = bytearray(1 * MIB)
+        assert region.namespace(FINGERPRINT).get_into(b"kept", buffer) == 1 * MIB
+        assert buffer == content("kept", 1 * MIB)
+
+
 def test_processes_of_two_domains_read_one_another(node: Node, process: Start) -> None:
     Region.format(node.path, lock_file=node.lock_file, domains=2)
     first, second, other = process(domain=0), process(domain=0), process(domain=1)
