@@ -281,7 +281,11 @@ impl<M: Memory> Core<M> {
         let mut next = self.drop_batch(ahead.as_mut());
         let mut cursor = Cursor::new(buffers);
         let (mut crc, mut seen) = (0, 0);
-        for tile in tiles() {
+        let walked = match ahead {
+            Some(_) => tiles(),
+            None => tiles().in_whole_chunks(),
+        };
+        for tile in walked {
             if left == 0 && next > 0 {
                 self.mem.full_fence(Step::BatchFence);
                 left = std::mem::replace(&mut next, self.drop_batch(ahead.as_mut()));

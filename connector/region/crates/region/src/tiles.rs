@@ -2,8 +2,8 @@
 
 use crate::layout::Layout;
 
-/// Most bytes in a tile: small enough that a tile dropped from the caches one ahead costs no wait, large enough that a
-/// fence per tile costs nothing.
+/// Most bytes in a tile of another host's: small enough that a tile dropped from the caches one ahead costs no wait, large
+/// enough that a fence per tile costs nothing.
 const TILE_BYTES: u64 = 256 << 10;
 
 /// A run of an object's bytes inside one chunk and one unit.
@@ -30,6 +30,7 @@ pub struct Tiles<'a> {
     unit: u64,
     end: u64,
     done: u64,
+    most: u64,
 }
 
 impl<'a> Tiles<'a> {
@@ -49,6 +50,17 @@ impl<'a> Tiles<'a> {
             unit: first,
             end: first + count,
             done: 0,
+            most: TILE_BYTES,
+        }
+    }
+
+    /// The same in tiles that only chunks and units bound, for memory of which nothing is dropped from the caches: some
+    /// copy loops hash the end of each run slowly.
+    #[must_use]
+    pub const fn in_whole_chunks(self) -> Self {
+        Self {
+            most: u64::MAX,
+            ..self
         }
     }
 }
@@ -68,7 +80,7 @@ impl Iterator for Tiles<'_> {
         let within = offset % chunk_bytes;
         let len = (self.unit_bytes - self.done)
             .min(chunk_bytes - within)
-            .min(TILE_BYTES);
+            .min(self.most);
         let tile = Tile {
             at: self.layout.chunk(chunk) + within,
             len,

@@ -327,7 +327,8 @@ impl<M: Memory> Core<M> {
         }
         let first = u64::from(units.section) * u64::from(header.units) + u64::from(units.first);
         let shape = (u64::from(header.unit_bytes), header.unit_stride());
-        let tiles = Tiles::new(&self.layout, &scratch.chunks, shape, first, count.into());
+        let tiles =
+            Tiles::new(&self.layout, &scratch.chunks, shape, first, count.into()).in_whole_chunks();
         let mut cursor = Cursor::new(buffers);
         let (mut crc, mut seen) = (0, 0);
         for tile in tiles {
