@@ -2,8 +2,9 @@
 
 use std::sync::OnceLock;
 
-/// Number of the list of kernels: raised when one is added, removed or changed, so that old choices are forgotten.
-pub const TABLE_VERSION: u32 = 1;
+/// Number of the list of kernels: raised when one is added, removed or changed, or measured in another way, so that old
+/// choices are forgotten.
+pub const TABLE_VERSION: u32 = 2;
 
 /// `unsafe fn(dst, src, len, crc) -> crc`: copies and returns the CRC32C continued from `crc`.
 pub type CopyFn = unsafe fn(*mut u8, *const u8, usize, u32) -> u32;
