@@ -185,6 +185,8 @@ pub(crate) fn fresh_rounds(
             unsafe { line::flush_range(fresh.at(0), count * bytes) };
             let moved = |i: usize| used[(cursor + i) % used.len()].moved_to(fresh.at(i * bytes));
             contestant.turn(&(0..count).map(moved).collect::<Vec<_>>(), &mut 0);
+            // The next one's sources are others: these are in the caches now.
+            cursor += count;
         }
     }
     Ok(())
